@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""UVM-style verification of the fastdelta kernels with pyuvm and cocotb."""

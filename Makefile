@@ -53,7 +53,16 @@ lint: setup ## ruff, mypy, Verilator -Wall and Verible
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/python tools/generate_registers.py --check
 	$(BIN)/python tools/lint_rtl.py
+
+.PHONY: registers
+registers: $(VENV) ## regenerate RTL, models and documents from overlays/*/registers.rdl
+	$(BIN)/python tools/generate_registers.py
+
+.PHONY: synth-decode
+synth-decode: $(VENV) ## multipliers and memories of the decode kernel, beside the paper's
+	$(BIN)/python tools/synthesise.py decode $(SYNTH_ARGS)
 
 .PHONY: clean
 clean: ## remove build output and caches; keeps .venv and .tools

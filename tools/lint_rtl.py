@@ -4,7 +4,8 @@
 Each module of a list is linted as a top module of its own, with its default parameters, so that a
 cell is clean by itself and not only where a kernel happens to use it. Waivers are ``lint.vlt``
 beside the list; each one names a place and has its reason. Sources in a folder ``generated`` are
-checked by Verilator alone, as their style is their generator's.
+checked by Verilator alone, as their style is their generator's, with the waivers of
+``tools/generated.vlt``.
 """
 
 import subprocess
@@ -16,6 +17,7 @@ from fastdelta.filelist import SOURCE_SUFFIXES, read_file_list
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RTL = REPOSITORY / "rtl"
+GENERATED_WAIVERS = REPOSITORY / "tools" / "generated.vlt"
 VERIBLE_RULES = REPOSITORY / "tools" / "verible.rules"
 
 
@@ -36,9 +38,9 @@ def relative(path: Path) -> str:
 def verilator_commands(file_list: Path) -> list[list[str]]:
     """Return one Verilator command for each module of a file list."""
     sources = read_file_list(file_list)
-    waivers = file_list.with_name("lint.vlt")
-    files = [relative(waivers)] if waivers.is_file() else []
-    files += [relative(source) for source in sources]
+    own_waivers = file_list.with_name("lint.vlt")
+    waivers = [GENERATED_WAIVERS, *([own_waivers] if own_waivers.is_file() else [])]
+    files = [relative(path) for path in [*waivers, *sources]]
     base = ["verilator", "--lint-only", "-Wall", "--quiet"]
     return [[*base, "--top-module", source.stem, *files] for source in sources]
 

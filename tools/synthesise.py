@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Synthesise a kernel for UltraScale+ with Yosys and report what it infers.
+
+DSP48E2 and block memory counts can be compared with a card's totals. LUT and FF are estimates:
+Yosys packs no register into a DSP48E2 of this family, and LUT counts move by some 40 % with details
+of the flow. There is no clock estimate, routing, memory controller or shell in them.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from fastdelta.filelist import read_file_list
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+# Persistent-state GDN decode, Table VI (HLS estimates for U55C): H_ITER -> (BRAM_18K, DSP).
+PAPER_DECODE = {2: (523, 570), 4: (1035, 1090), 8: (1035, 2130), 16: (1035, 4162)}
+
+
+def synthesise(sources: list[Path], top: str, parameters: dict[str, int]) -> dict[str, int]:
+    """Return the number of cells of each type after mapping.
+
+    Parameters
+    ----------
+    sources
+        Verilog and SystemVerilog files in the order in which to read them.
+    top
+        Name of the top module.
+    parameters
+        Values of parameters of the top module that replace its defaults.
+
+    Returns
+    -------
+    dict
+        Cell type to count over the whole hierarchy.
+
+    Raises
+    ------
+    RuntimeError
+        Yosys stopped with an error; the message ends with its last lines.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "stat.json"
+        script = Path(scratch) / "synthesise.ys"
+        changes = "".join(f" -chparam {name} {value}" for name, value in parameters.items())
+        reads = [f"read_verilog{' -sv' * (s.suffix == '.sv')} {s}" for s in sources]
+        commands = [
+            *reads,
+            f"hierarchy -check -top {top}{changes}",
+            "synth_xilinx -family xcup -noiopad -noclkbuf",
+            f"tee -q -o {report} stat -json",
+        ]
+        script.write_text("\n".join(commands) + "\n")
+        # An error in Yosys ends its process, so it gets one of its own.
+        program = (
+            "import sys; from pyosys import libyosys as y; y.run_pass(sys.argv[1], y.Design())"
+        )
+        result = subprocess.run(
+            [sys.executable, "-c", program, f"script {script}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if result.returncode != 0 or not report.is_file():
+            tail = "\n".join((result.stdout + result.stderr).splitlines()[-15:])
+            raise RuntimeError(f"Yosys could not synthesise {top}:\n{tail}")
+        cells: dict[str, int] = json.loads(report.read_text())["design"]["num_cells_by_type"]
+        return cells
+
+
+def summarise(cells: dict[str, int]) -> dict[str, int]:
+    """Return the totals that data sheets list: DSP, BRAM in units of 18 Kbit, URAM, LUT and FF."""
+    luts = {f"LUT{inputs}" for inputs in range(1, 7)}
+    return {
+        "DSP48E2": cells.get("DSP48E2", 0),
+        "BRAM_18K": 2 * cells.get("RAMB36E2", 0) + cells.get("RAMB18E2", 0),
+        "URAM288": cells.get("URAM288", 0),
+        "LUT (estimate)": sum(count for kind, count in cells.items() if kind in luts),
+        "FF (upper bound)": sum(n for kind, n in cells.items() if kind in {"FDRE", "FDSE", "FDCE"}),
+    }
+
+
+def assignment(text: str) -> tuple[str, int]:
+    """Return name and value of ``NAME=VALUE``."""
+    name, _, value = text.partition("=")
+    try:
+        return name, int(value, 0)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not NAME=VALUE with an integer value, such as H_ITER=8"
+        ) from None
+
+
+def main() -> int:
+    """Synthesise what the command line names and print the totals; return the exit code."""
+    parser = argparse.ArgumentParser(description="Report the cells that Yosys infers (xcup).")
+    parser.add_argument("kernel", help="a folder of rtl/ with a file list, such as decode")
+    parser.add_argument("--top", help="top module; default: the last file of the list")
+    parser.add_argument(
+        "--set",
+        type=assignment,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        dest="parameters",
+        help="value of a parameter of the top module; repeat for more",
+    )
+    parser.add_argument("--lanes", type=int, help="also report DSP48E2 for each of so many lanes")
+    parser.add_argument("--json", action="store_true", help="print JSON with every cell type")
+    arguments = parser.parse_args()
+
+    sources = read_file_list(REPOSITORY / "rtl" / arguments.kernel / f"{arguments.kernel}.f")
+    top = arguments.top or sources[-1].stem
+    parameters = dict(arguments.parameters)
+    try:
+        cells = synthesise(sources, top, parameters)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return 1
+    totals = summarise(cells)
+    if arguments.json:
+        print(json.dumps({"top": top, "parameters": parameters, "totals": totals, "cells": cells}))
+        return 0
+
+    paper = PAPER_DECODE.get(parameters.get("H_ITER", 0)) if arguments.kernel == "decode" else None
+    quoted = dict(zip(("BRAM_18K", "DSP48E2"), paper, strict=True)) if paper else {}
+    settings = ", ".join(f"{name}={value}" for name, value in parameters.items()) or "defaults"
+    print(f"{top} ({settings}), Yosys synth_xilinx -family xcup")
+    print(f"{'':18}{'this':>10}{'paper (HLS estimate)' if quoted else '':>24}")
+    for kind, count in totals.items():
+        print(f"{kind:18}{count:>10,}{format(quoted[kind], ',') if kind in quoted else '':>24}")
+    if arguments.lanes:
+        print(f"{'DSP48E2 per lane':18}{totals['DSP48E2'] / arguments.lanes:>10.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

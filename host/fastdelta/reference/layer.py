@@ -256,12 +256,14 @@ def gated_delta_layer(
     tokens = len(hidden)
     heads, ratio, head_dim = shape.qk_heads, shape.group_ratio, shape.head_dim
 
-    qkvz = (hidden @ weights.in_proj_qkvz).reshape(tokens, heads, -1)
+    qkvz = (hidden @ weights.in_proj_qkvz).reshape(tokens, heads, 2 * (1 + ratio) * head_dim)
     q, k, v, z = np.split(qkvz, np.cumsum([head_dim, head_dim, ratio * head_dim]), axis=2)
     ba = (hidden @ weights.in_proj_ba).reshape(tokens, heads, 2, ratio)
     b, a = (ba[:, :, index].reshape(tokens, shape.value_heads) for index in (0, 1))
 
-    qkv = np.concatenate([part.reshape(tokens, -1) for part in (q, k, v)], axis=1)
+    qkv = np.concatenate(
+        [part.reshape(tokens, part.shape[1] * part.shape[2]) for part in (q, k, v)], axis=1
+    )
     qkv, conv_history = causal_short_convolution(qkv, weights.conv, state.conv_history)
     q, k, v = np.split(qkv, np.cumsum([heads * head_dim, heads * head_dim]), axis=1)
     o = recurrence(

@@ -203,10 +203,17 @@ def test_layers_of_a_recurrence_keep_separate_states_and_constants() -> None:
     both = FloatRecurrence(
         np.stack([first.a_log, second.a_log]), np.stack([first.dt_bias, second.dt_bias])
     )
-    for index, weights in enumerate([first, second]):
-        y, _ = gated_delta_layer(hidden, weights, start, layer_index=index, recurrence=both)
-        alone, _ = run(hidden, weights, start, recurrence_of(weights))
-        np.testing.assert_array_equal(y, alone)
+    layers = [first, second]
+    states = [start, start]
+    alone = [recurrence_of(weights) for weights in layers]
+    alone_states = [start, start]
+    for part in (hidden[:4], hidden[4:]):
+        for i, weights in enumerate(layers):
+            y, states[i] = gated_delta_layer(
+                part, weights, states[i], layer_index=i, recurrence=both
+            )
+            expected, alone_states[i] = run(part, weights, alone_states[i], alone[i])
+            np.testing.assert_array_equal(y, expected)
 
 
 def test_recurrence_gets_raw_inputs() -> None:

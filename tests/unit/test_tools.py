@@ -51,14 +51,24 @@ endmodule
 """
 
 REGISTERS = """\
+property scalar_argument { component = reg; type = boolean; };
+property memory_port { component = regfile; type = string; };
+property kernel_version { component = addrmap; type = string; };
+property memory_width { component = addrmap; type = longint unsigned; };
+enum unit_mode { FAST = 1'd0; EXACT = 1'd1 { desc = "No rounding."; }; };
 addrmap unit_registers {
+  name = "Registers of the unit";
+  kernel_version = "2.5";
+  memory_width = 256;
   default regwidth = 32; default sw = rw; default hw = r;
   reg {
     field { onwrite = woset; hwclr; reset = 0; } ap_start[0:0];
     field { sw = r; onread = rclr; hwset; precedence = hw; reset = 0; } ap_done[1:1];
   } control @ 0x0;
   reg argument { field { reset = 0; } value[31:0]; };
-  regfile { argument lo @ 0x0; argument hi @ 0x4; } address @ 0x10;
+  regfile { argument lo @ 0x0; argument hi @ 0x4; memory_port = "m_axi_data"; } address @ 0x10;
+  reg { scalar_argument; field { reset = 0; encode = unit_mode; } value[0:0]; } mode @ 0x1C;
+  reg { field { sw = r; hw = r; reset = 7; } value[31:0]; } revision @ 0x80;
 };
 """
 
@@ -146,7 +156,7 @@ def test_registers_are_generated_and_their_age_is_seen(project: Path) -> None:
     source.parent.mkdir(parents=True)
     source.write_text(REGISTERS)
     block = project / "rtl/unit/generated/unit_registers.sv"
-    constants = project / "host/fastdelta/generated/unit_registers.py"
+    constants = project / "host/fastdelta/registers/unit.py"
 
     assert run_tool(project, "generate_registers.py", "--check").returncode == 1
     assert not block.exists(), "--check must not write"
@@ -159,8 +169,12 @@ def test_registers_are_generated_and_their_age_is_seen(project: Path) -> None:
         "CONTROL": 0x00,
         "ADDRESS_LO": 0x10,
         "ADDRESS_HI": 0x14,
+        "MODE": 0x1C,
+        "REVISION": 0x80,
     }
     assert namespace["CONTROL_AP_DONE"] == 0b10
+    assert namespace["REVISION_VALUE"] == 7
+    assert {code.name: code.value for code in namespace["Mode"]} == {"FAST": 0, "EXACT": 1}
 
     file_list = project / "rtl/unit/unit.f"
     file_list.write_text("unit/counter.v\nunit/generated/unit_registers.sv\n")

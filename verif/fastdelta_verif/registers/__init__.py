@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Generated pyuvm register models of the kernels (make registers)."""

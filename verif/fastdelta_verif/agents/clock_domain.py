@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clock and reset of a test bench."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import RisingEdge, ValueChange
+
+CLOCK_PERIOD_NS = 4
+
+
+class ClockDomain:
+    """Clock, synchronous active-low reset and, where the design has one, flush.
+
+    ``in_reset`` is true while reset or flush is asserted; monitors forget what they hold then.
+    Values read after ``await domain.edge`` are those that the edge samples.
+    """
+
+    def __init__(self, clk: Any, rst_n: Any, flush: Any = None) -> None:
+        self.clk = clk
+        self.rst_n = rst_n
+        self.flush = flush
+        self.in_reset = True
+        self.edge = RisingEdge(clk)
+        self.cycle = 0
+
+    def start(self) -> None:
+        """Assert reset and start the clock, low first, so that reset comes before an edge."""
+        self.rst_n.value = 0
+        if self.flush is not None:
+            self.flush.value = 0
+            cocotb.start_soon(self._watch(self.flush))
+        cocotb.start_soon(self._watch(self.rst_n))
+        Clock(self.clk, CLOCK_PERIOD_NS, unit="ns", impl="gpi").start(start_high=False)
+        cocotb.start_soon(self._count())
+
+    async def _count(self) -> None:
+        while True:
+            await self.edge
+            self.cycle += 1
+
+    async def _watch(self, signal: Any) -> None:
+        while True:
+            await ValueChange(signal)
+            asserted = int(self.rst_n.value) == 0
+            if self.flush is not None:
+                asserted = asserted or int(self.flush.value) == 1
+            self.in_reset = asserted
+
+    async def cycles(self, count: int) -> None:
+        """Wait for a number of clock edges."""
+        for _ in range(count):
+            await self.edge
+
+    async def reset(self, cycles: int = 4) -> None:
+        """Hold reset for a number of cycles and release it after a clock edge."""
+        self.rst_n.value = 0
+        await self.cycles(cycles)
+        self.rst_n.value = 1
+        await self.edge
+
+    async def pulse_flush(self) -> None:
+        """Assert flush for one cycle."""
+        self.flush.value = 1
+        await self.edge
+        self.flush.value = 0
+        await self.edge

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cocotb test modules; ``tests/simulation`` launches them."""

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build a design once for each set of parameters, and run cocotb tests on it.
+
+A build is a folder ``build/simulation/<top>-<key>``; the key is made of everything that decides
+the result (sources, parameters, simulator, flags), so tests that ask for the same design share
+one build, and a changed source makes a new one. A file lock lets several processes ask at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import random
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cocotb_tools.runner
+
+from fastdelta.filelist import read_file_list
+from fastdelta_verif.settings import SETTINGS_VARIABLE, Settings
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BUILD_ROOT = REPOSITORY / "build" / "simulation"
+COVERAGE_FOLDER = REPOSITORY / "build" / "coverage"
+VERILATOR_BIN = REPOSITORY / ".tools" / "verilator" / "bin"
+
+VERILATOR_ARGS = (
+    "-O3",
+    "--unroll-count",
+    "4",
+    "--output-split",
+    "20000",
+    "--x-assign",
+    "unique",
+    "--x-initial",
+    "unique",
+    "--quiet",
+    "-Wno-fatal",  # style is lint's business; a mutant must run, not fail to build
+)
+LOG_TAIL_LINES = 60
+
+Simulate = Callable[..., None]  # the fixture of tests/simulation: run, with seed and folder set
+
+
+class BuildError(RuntimeError):
+    """A simulator refused to build a design; the message holds its output."""
+
+
+class SimulationError(AssertionError):
+    """A simulation failed; the message says where its log is and how to run it again."""
+
+
+def rtl_sources(kernel: str, root: Path = REPOSITORY) -> tuple[Path, ...]:
+    """Return the sources of a kernel in the order of its file list."""
+    return tuple(read_file_list(root / "rtl" / kernel / f"{kernel}.f"))
+
+
+@dataclass(frozen=True)
+class Design:
+    """A top module with its sources and parameters.
+
+    Attributes
+    ----------
+    top
+        Name of the top module; only its ports are visible to a test bench.
+    sources
+        Verilog files, a file before the files that instantiate it.
+    parameters
+        Values of the top module's parameters.
+    simulator
+        ``verilator`` or ``icarus``.
+    line_coverage
+        Whether a run writes ``coverage.dat`` with line coverage (Verilator only).
+    waves
+        Whether a run can write waves.
+    """
+
+    top: str
+    sources: tuple[Path, ...]
+    parameters: Mapping[str, int] = field(default_factory=dict)
+    simulator: str = "verilator"
+    line_coverage: bool = False
+    waves: bool = False
+
+    @property
+    def top_source(self) -> Path:
+        """File that holds the top module."""
+        return next(source for source in self.sources if source.stem == self.top)
+
+    def key(self) -> str:
+        """Name of the build: equal for designs that build to the same."""
+        digest = hashlib.sha256()
+        for part in (
+            self.simulator,
+            simulator_version(self.simulator),
+            cocotb_tools.runner.cocotb_tools.config.libs_dir,
+            VERILATOR_ARGS,
+            self.line_coverage,
+            self.waves,
+            self.top,
+            sorted(self.parameters.items()),
+        ):
+            digest.update(repr(part).encode())
+        for source in self.sources:
+            digest.update(source.name.encode() + source.read_bytes())
+        return f"{self.top}-{digest.hexdigest()[:16]}"
+
+
+def simulator_version(simulator: str) -> str:
+    """Return what the simulator says of its version."""
+    command = {"verilator": ["verilator", "--version"], "icarus": ["iverilog", "-V"]}[simulator]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env=_environment())
+    return result.stdout.splitlines()[0]
+
+
+def top_ports(source: Path, top: str) -> list[str]:
+    """Return the port names of a module with an ANSI port list."""
+    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", source.read_text(), flags=re.DOTALL)
+    header = re.search(rf"\bmodule\s+{top}\b(.*?)\)\s*;", text, flags=re.DOTALL)
+    if header is None:
+        raise BuildError(f"{source}: there is no module {top} in it")
+    return re.findall(r"\b(?:input|output|inout)\b[^,)]*?\b(\w+)\s*(?=[,)]|\Z)", header.group(1))
+
+
+class _TopPortsVerilator(cocotb_tools.runner.Verilator):
+    """Verilator with the top's ports public and nothing else, and with optimised C++.
+
+    cocotb makes every signal public, which costs about half of the speed of a large design.
+    """
+
+    def _build_command(self) -> list[list[str]]:
+        verilate, make = super()._build_command()
+        verilate = [argument for argument in verilate if argument != "--public-flat-rw"]
+        return [verilate, [*make, "OPT_FAST=-O2"]]
+
+
+def _environment() -> dict[str, str]:
+    """Return the process environment with this project's Verilator and ccache in use."""
+    environment = dict(os.environ)
+    if VERILATOR_BIN.is_dir():
+        environment["PATH"] = f"{VERILATOR_BIN}{os.pathsep}{environment['PATH']}"
+    if "OBJCACHE" not in environment and shutil.which("ccache"):
+        environment["OBJCACHE"] = "ccache"
+    return environment
+
+
+@contextmanager
+def _process_environment() -> Iterator[None]:
+    """Give cocotb's runner, which reads the process environment, ours."""
+    before = dict(os.environ)
+    os.environ.update(_environment())
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _runner(design: Design) -> cocotb_tools.runner.Runner:
+    if design.simulator == "verilator":
+        return _TopPortsVerilator()
+    return cocotb_tools.runner.get_runner(design.simulator)
+
+
+def _public_ports(design: Design, folder: Path) -> Path:
+    """Write the Verilator control file that makes the top's ports visible."""
+    lines = ["`verilator_config"]
+    for port in top_ports(design.top_source, design.top):
+        lines.append(f'public_flat_rw -module "{design.top}" -var "{port}"')
+    path = folder / "public.vlt"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def build(design: Design) -> Path:
+    """Build a design if that has not been done, and return its folder.
+
+    Raises
+    ------
+    BuildError
+        The simulator refused the design.
+    """
+    folder = BUILD_ROOT / design.key()
+    complete = folder / "complete"
+    with _locked(folder.with_suffix(".lock")):
+        if complete.exists():
+            return folder
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        log = folder / "build.log"
+        if design.simulator == "verilator":
+            sources = [_public_ports(design, folder), *design.sources]
+            arguments = [*VERILATOR_ARGS]
+            arguments += ["--coverage-line"] if design.line_coverage else []
+            arguments += ["--trace-fst"] if design.waves else []
+        else:
+            sources, arguments = list(design.sources), ["-g2012", "-gno-assertions"]
+        try:
+            with _process_environment():
+                _runner(design).build(
+                    sources=sources,
+                    hdl_toplevel=design.top,
+                    parameters=dict(design.parameters),
+                    build_args=arguments,
+                    build_dir=folder,
+                    timescale=("1ns", "1ps"),
+                    waves=design.waves,
+                    log_file=log,
+                )
+        except (RuntimeError, subprocess.CalledProcessError, SystemExit) as error:
+            output = log.read_text() if log.exists() else str(error)
+            raise BuildError(f"{design.top} {dict(design.parameters)}:\n{output}") from None
+        complete.touch()
+    return folder
+
+
+def run(
+    design: Design,
+    module: str,
+    test: str,
+    *,
+    seed: int,
+    options: Mapping[str, Any] | None = None,
+    folder: Path,
+    rerun: str = "",
+) -> None:
+    """Run one cocotb test and check its result.
+
+    Parameters
+    ----------
+    design
+        What to simulate; built first if needed.
+    module
+        Python module with the test, such as ``fastdelta_verif.benches.decode_core``.
+    test
+        Name of the test in the module.
+    seed
+        Seed of the random stimulus and of the random initial values of registers.
+    options
+        Settings of the test, readable there as ``Settings.options``; JSON values only.
+    folder
+        Folder for the log, the result and waves.
+    rerun
+        Command that runs the same again, printed when the test fails.
+
+    Raises
+    ------
+    SimulationError
+        The test failed, or did not run.
+    """
+    if os.environ.get("WAVES", "0") not in ("", "0"):
+        design = Design(**{**vars(design), "waves": True})
+    build_folder = build(design)
+    folder.mkdir(parents=True, exist_ok=True)
+    log, results = folder / f"{test}.log", folder / f"{test}.xml"
+    settings = Settings(
+        test=test,
+        seed=seed,
+        parameters=dict(design.parameters),
+        options=dict(options or {}),
+        coverage_file=str(COVERAGE_FOLDER / f"{_slug(rerun or test)}-{seed}.json"),
+    )
+    arguments = []
+    if design.simulator == "verilator":
+        arguments = ["+verilator+rand+reset+2", f"+verilator+seed+{seed % 2**31 or 1}"]
+    # The result file, or its absence, says whether the test passed.
+    with _process_environment(), suppress(RuntimeError, SystemExit):
+        _runner(design).test(
+            test_module=module,
+            hdl_toplevel=design.top,
+            hdl_toplevel_lang="verilog",
+            test_filter=rf"\.{re.escape(test)}$",
+            seed=seed,
+            build_dir=build_folder,
+            test_dir=folder,
+            results_xml=str(results),
+            plusargs=arguments,
+            extra_env={
+                SETTINGS_VARIABLE: settings.to_json(),
+                # Rewriting the assertions of every imported module takes three seconds.
+                "COCOTB_REWRITE_ASSERTION_FILES": "",
+            },
+            waves=design.waves,
+            log_file=log,
+        )
+    failure = _failure(results)
+    if failure:
+        tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
+        again = f"COCOTB_RANDOM_SEED={seed} {rerun}"
+        raise SimulationError(
+            f"{test}: {failure}\n{tail}\n\nlog: {log}\nrun again: {again}\n"
+            f"with waves: WAVES=1 {again}"
+        )
+
+
+def _failure(results: Path) -> str:
+    """Say why a result file is not that of exactly one passed test; empty when it is."""
+    if not results.exists():
+        return "the simulator ended without a result"
+    cases = list(ElementTree.parse(results).iter("testcase"))
+    if len(cases) != 1:
+        return f"{len(cases)} tests ran instead of one"
+    for child in cases[0]:
+        if child.tag in ("failure", "error", "skipped"):
+            return child.get("message") or child.get("error_msg") or child.tag
+    return ""
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", text).strip("_")
+
+
+def seed_of(name: str) -> int:
+    """Return the seed of a test: ``COCOTB_RANDOM_SEED`` when set, else one fixed by its name."""
+    given = os.environ.get("COCOTB_RANDOM_SEED")
+    return int(given) if given else random.Random(name).getrandbits(31)

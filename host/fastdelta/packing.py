@@ -60,9 +60,10 @@ def pack_tokens(
     qk[..., 0, 0] = tokens.q_exponent.view(np.uint8)
     qk[..., 0, 1] = tokens.k_exponent.view(np.uint8)
     pairs = shape.bus_width // 32
-    halves = qk[..., 1:, :].view(np.int16).reshape(*qk.shape[:2], -1, 2, pairs)
+    beats = shape.qk_packet_beats - 1
+    halves = qk[..., 1:, :].view(np.int16).reshape(count, shape.qk_heads, beats, 2, pairs)
     for half, mantissas in enumerate((tokens.q, tokens.k)):
-        for beat in range(halves.shape[2]):
+        for beat in range(beats):
             part = mantissas[..., beat * pairs : (beat + 1) * pairs]
             halves[..., beat, half, : part.shape[-1]] = part
 
@@ -70,7 +71,8 @@ def pack_tokens(
     record = v[..., 0, :16].view(np.uint32)
     record[...] = _gate_record(tokens.gates)
     v[..., 0, 15] = tokens.v_exponent.view(np.uint8)
-    body = v[..., 1:, :].view(np.int16).reshape(*v.shape[:2], -1)
+    body = v[..., 1:, :].view(np.int16)
+    body = body.reshape(count, shape.value_heads, (shape.v_packet_beats - 1) * 2 * pairs)
     body[..., :d] = tokens.v
     return qk_flat, v_flat
 
@@ -96,8 +98,11 @@ def unpack_tokens(
     qk = _packets(qk_bytes, (count, shape.qk_heads), shape.qk_packet_beats, shape)
     pairs = shape.bus_width // 32
     halves = np.ascontiguousarray(qk[..., 1:, :]).view(np.int16)
-    halves = halves.reshape(*qk.shape[:2], -1, 2, pairs)
-    q, k = (halves[..., half, :].reshape(*qk.shape[:2], -1)[..., :d] for half in (0, 1))
+    halves = halves.reshape(count, shape.qk_heads, shape.qk_packet_beats - 1, 2, pairs)
+    q, k = (
+        np.ascontiguousarray(halves[..., half, :]).reshape(count, shape.qk_heads, d)
+        for half in (0, 1)
+    )
     v = _packets(v_bytes, (count, shape.value_heads), shape.v_packet_beats, shape)
     record = np.ascontiguousarray(v[..., 0, :16])
     signed = record.view(np.int32).astype(np.int64)
@@ -119,7 +124,7 @@ def unpack_tokens(
         k=k,
         q_exponent=np.ascontiguousarray(qk[..., 0, 0]).view(np.int8),
         k_exponent=np.ascontiguousarray(qk[..., 0, 1]).view(np.int8),
-        v=body.reshape(*v.shape[:2], -1)[..., :d],
+        v=body.reshape(count, shape.value_heads, (shape.v_packet_beats - 1) * 2 * pairs)[..., :d],
         v_exponent=np.ascontiguousarray(v[..., 0, 15]).view(np.int8),
         gates=gates,
         normalised=normalised,

@@ -1,0 +1,928 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gated DeltaNet decode engine: tokens in, outputs out, states resident.
+//
+// Purpose: for every token and value head, with S = G * ((X >> s) + kp up^T),
+//   S <- g S;  delta = beta (v - S^T k);  S <- S + k delta^T;  o = S^T q
+//   with one read and one write of the state: the rank-1 update of a token is kept pending and
+//   applied while the next token's sums stream over the state. H_ITER heads are computed at once.
+// Protocol: one command at a time (decode, clear, load, dump), data on AXI-Streams; packets, formats
+//   and arithmetic: docs/decode_engine.md. All contexts are cleared by reset; flush drops what is
+//   under way and leaves the other contexts as they are.
+// Latency: one token VALUE_HEADS / H_ITER passes of HEAD_DIM cycles, plus about 120 cycles for the
+//   first one. Throughput: passes follow each other without a gap when POST_COLUMNS hides the
+//   finish of a pass (HEAD_DIM / POST_COLUMNS + 16 cycles) behind the next one.
+`default_nettype none
+
+module decode_core #(
+    parameter HEAD_DIM     = 128,  // d, columns and rows of a state: 16 to 128, multiple of 16
+    parameter QK_HEADS     = 16,   // query/key heads: 1 to 64
+    parameter GROUP_RATIO  = 2,    // value heads per query/key head: 1, 2, 4
+    parameter H_ITER       = 8,    // value heads at once: 1 to 16, divides the value heads,
+                                   // multiple or divisor of GROUP_RATIO
+    parameter CONTEXTS     = 1,    // resident states: 1 to 64
+    parameter BUS_WIDTH    = 512,  // bits of a beat: 128, 256, 512
+    parameter POST_COLUMNS = 2,    // columns finished a cycle and head: 1, 2, 4
+    parameter STATE_PITCH  = 27    // bits between stored state elements: 27 to 32
+) (
+    input wire clk,
+    input wire rst_n,
+    input wire flush,
+
+    input  wire        s_cmd_valid,
+    output wire        s_cmd_ready,
+    input  wire [ 1:0] s_cmd_opcode,
+    input  wire [ 7:0] s_cmd_context,
+    input  wire [15:0] s_cmd_tokens,
+    input  wire        s_cmd_bypass_norm,
+    input  wire        s_cmd_bypass_gates,
+    output wire        cmd_done,
+    output reg         bad_state,
+
+    input  wire [BUS_WIDTH-1:0] s_axis_qk_tdata,
+    input  wire                 s_axis_qk_tvalid,
+    output wire                 s_axis_qk_tready,
+    input  wire [BUS_WIDTH-1:0] s_axis_v_tdata,
+    input  wire                 s_axis_v_tvalid,
+    output wire                 s_axis_v_tready,
+    output wire [BUS_WIDTH-1:0] m_axis_o_tdata,
+    output wire                 m_axis_o_tvalid,
+    input  wire                 m_axis_o_tready,
+    output wire                 m_axis_o_tlast,
+
+    output reg [31:0] saturations,
+    output reg [31:0] norm_overflows,
+    output reg [31:0] starved_cycles,
+    output reg [15:0] tokens_done
+);
+
+  localparam VALUE_HEADS = QK_HEADS * GROUP_RATIO;
+  localparam PASSES = VALUE_HEADS / H_ITER;
+  localparam QK_SLOTS = H_ITER > GROUP_RATIO ? H_ITER / GROUP_RATIO : 1;
+  localparam QK_GROUPS = QK_HEADS / QK_SLOTS;
+  localparam PASSES_PER_QK = GROUP_RATIO > H_ITER ? GROUP_RATIO / H_ITER : 1;
+  localparam BUNDLES = 4;  // packets buffered per slot; a power of two
+  localparam QK_BEATS = HEAD_DIM / (BUS_WIDTH / 32);
+  localparam V_BEATS = (HEAD_DIM + BUS_WIDTH / 16 - 1) / (BUS_WIDTH / 16);
+  localparam WORD_BEATS = HEAD_DIM / (BUS_WIDTH / 32);
+  localparam BEAT_WORDS = BUS_WIDTH / 32;
+
+  localparam ALL_HEADS = CONTEXTS * VALUE_HEADS;
+  localparam ALL_GROUPS = CONTEXTS * PASSES;
+  localparam ALL_ROWS = ALL_GROUPS * HEAD_DIM;
+  localparam PENDING_ROWS = CONTEXTS * QK_GROUPS * HEAD_DIM;
+
+  localparam HEAD_WIDTH = ALL_HEADS > 1 ? $clog2(ALL_HEADS) : 1;
+  localparam GROUP_WIDTH = ALL_GROUPS > 1 ? $clog2(ALL_GROUPS) : 1;
+  localparam ROW_WIDTH = $clog2(ALL_ROWS);
+  localparam PENDING_WIDTH = $clog2(PENDING_ROWS);
+  localparam COLUMN_WIDTH = $clog2(HEAD_DIM);
+  localparam SLOT_WIDTH = H_ITER > 1 ? $clog2(H_ITER) : 1;
+  localparam QK_SLOT_WIDTH = QK_SLOTS > 1 ? $clog2(QK_SLOTS) : 1;
+  localparam QK_BEAT_WIDTH = QK_BEATS > 1 ? $clog2(QK_BEATS) : 1;
+  localparam V_BEAT_WIDTH = V_BEATS > 1 ? $clog2(V_BEATS) : 1;
+  localparam WORD_BEAT_WIDTH = WORD_BEATS > 1 ? $clog2(WORD_BEATS) : 1;
+  localparam PAIR_WIDTH = $clog2(BUS_WIDTH / 32);
+  localparam ELEMENT_WIDTH = $clog2(BUS_WIDTH / 16);
+  localparam RAW_WIDTH = QK_BEAT_WIDTH + 2;
+  localparam ROW_BITS = HEAD_DIM * STATE_PITCH;
+
+  localparam [31:0] LAST_ROW_32 = HEAD_DIM - 1;
+  localparam [31:0] LAST_SLOT_32 = H_ITER - 1;
+  localparam [31:0] LAST_VALUE_HEAD_32 = VALUE_HEADS - 1;
+  localparam [31:0] LAST_PASS_32 = PASSES - 1;
+  localparam [31:0] LAST_QK_PASS_32 = PASSES_PER_QK - 1;
+  localparam [31:0] LAST_V_BEAT_32 = V_BEATS - 1;
+  localparam [31:0] LAST_WORD_BEAT_32 = WORD_BEATS - 1;
+  localparam [31:0] LAST_COLUMN_32 = HEAD_DIM - POST_COLUMNS;
+  localparam [31:0] LAST_HEAD_32 = ALL_HEADS - 1;
+  localparam [31:0] VALUE_HEADS_32 = VALUE_HEADS;
+  localparam [31:0] PASSES_32 = PASSES;
+  localparam [31:0] HEAD_DIM_32 = HEAD_DIM;
+  localparam [31:0] QK_GROUPS_32 = QK_GROUPS;
+  localparam [31:0] POST_COLUMNS_32 = POST_COLUMNS;
+  localparam [31:0] ELEMENT_MASK_32 = BUS_WIDTH / 16 - 1;
+  localparam [COLUMN_WIDTH-1:0] ELEMENT_MASK = ELEMENT_MASK_32[COLUMN_WIDTH-1:0];
+
+  generate
+    if (HEAD_DIM < 16 || HEAD_DIM > 128 || HEAD_DIM % 16 != 0) begin : g_head_dim
+      illegal_parameter_HEAD_DIM stop ();
+    end
+    if (QK_HEADS < 1 || QK_HEADS > 64) begin : g_qk_heads
+      illegal_parameter_QK_HEADS stop ();
+    end
+    if (GROUP_RATIO != 1 && GROUP_RATIO != 2 && GROUP_RATIO != 4) begin : g_group_ratio
+      illegal_parameter_GROUP_RATIO stop ();
+    end
+    if (H_ITER < 1 || H_ITER > 16 || VALUE_HEADS % H_ITER != 0
+        || (H_ITER % GROUP_RATIO != 0 && GROUP_RATIO % H_ITER != 0)) begin : g_h_iter
+      illegal_parameter_H_ITER stop ();
+    end
+    if (CONTEXTS < 1 || CONTEXTS > 64) begin : g_contexts
+      illegal_parameter_CONTEXTS stop ();
+    end
+    if (BUS_WIDTH != 128 && BUS_WIDTH != 256 && BUS_WIDTH != 512) begin : g_bus_width
+      illegal_parameter_BUS_WIDTH stop ();
+    end
+    if (POST_COLUMNS != 1 && POST_COLUMNS != 2 && POST_COLUMNS != 4) begin : g_post_columns
+      illegal_parameter_POST_COLUMNS stop ();
+    end
+    if (STATE_PITCH < 27 || STATE_PITCH > 32) begin : g_state_pitch
+      illegal_parameter_STATE_PITCH stop ();
+    end
+  endgenerate
+
+  // ---------------------------------------------------------------- commands
+
+  localparam [3:0] IDLE = 4'd0;  // waits for a command
+  localparam [3:0] WALK = 4'd1;  // clears the heads walk_head to walk_end
+  localparam [3:0] DECODE = 4'd2;
+  localparam [3:0] LOAD = 4'd3;
+  localparam [3:0] DUMP_FETCH = 4'd4;  // pending shifts of the group's heads
+  localparam [3:0] DUMP_PASS = 4'd5;  // applies the group's pending updates
+  localparam [3:0] DUMP_SETTLE = 4'd6;  // waits for the last row, then forgets the updates
+  localparam [3:0] DUMP_READ = 4'd7;  // sends the state
+  localparam [3:0] DONE = 4'd8;
+
+  localparam [1:0] OP_DECODE = 2'd0, OP_CLEAR = 2'd1, OP_LOAD = 2'd2;
+
+  reg [3:0] state;
+  reg clearing_all, bypass_norm, bypass_gates;
+  reg [HEAD_WIDTH-1:0] head_base, walk_head, walk_end;
+  reg [GROUP_WIDTH-1:0] group_base, walk_group;
+  reg [SLOT_WIDTH-1:0] walk_slot;
+  reg [ROW_WIDTH-1:0] row_base, walk_row;
+  reg [PENDING_WIDTH-1:0] pending_base;
+  reg [23:0] passes_left, v_left, qk_left;
+
+  wire run_n = rst_n && !flush;
+  wire decoding = state == DECODE;
+  wire [31:0] context_32 = {24'b0, s_cmd_context};
+  wire [31:0] head_base_32 = context_32 * VALUE_HEADS_32;
+  wire [31:0] group_base_32 = context_32 * PASSES_32;
+  wire [31:0] row_base_32 = group_base_32 * HEAD_DIM_32;
+  wire [31:0] pending_base_32 = context_32 * (QK_GROUPS_32 * HEAD_DIM_32);
+  wire [31:0] walk_end_32 = head_base_32 + LAST_VALUE_HEAD_32;
+  wire [31:0] passes_32 = {16'b0, s_cmd_tokens} * PASSES_32;
+  wire [31:0] qk_bundles_32 = {16'b0, s_cmd_tokens} * QK_GROUPS_32;
+
+  wire walk_slot_last = walk_slot == LAST_SLOT_32[SLOT_WIDTH-1:0];
+  wire walk_finished = walk_head == walk_end;
+
+  // Signals of the sections below that steer the state machine.
+  wire decode_finished, load_head_done, load_finished, pass_issued, settled;
+  wire dump_head_done, dump_finished;
+
+  assign s_cmd_ready = state == IDLE && !flush;
+  assign cmd_done = state == DONE && !flush;
+
+  always @(posedge clk) begin
+    if (!rst_n) begin
+      state <= WALK;
+      clearing_all <= 1'b1;
+      walk_head <= {HEAD_WIDTH{1'b0}};
+      walk_end <= LAST_HEAD_32[HEAD_WIDTH-1:0];
+      walk_group <= {GROUP_WIDTH{1'b0}};
+      walk_slot <= {SLOT_WIDTH{1'b0}};
+    end else if (flush && !clearing_all) begin
+      state <= IDLE;
+    end else begin
+      case (state)
+        IDLE:
+        if (s_cmd_valid && s_cmd_ready) begin
+          state <= s_cmd_opcode == OP_DECODE ? DECODE : s_cmd_opcode == OP_CLEAR ? WALK
+              : s_cmd_opcode == OP_LOAD ? LOAD : DUMP_FETCH;
+          bypass_norm <= s_cmd_bypass_norm;
+          bypass_gates <= s_cmd_bypass_gates;
+          head_base <= head_base_32[HEAD_WIDTH-1:0];
+          group_base <= group_base_32[GROUP_WIDTH-1:0];
+          row_base <= row_base_32[ROW_WIDTH-1:0];
+          pending_base <= pending_base_32[PENDING_WIDTH-1:0];
+          walk_head <= head_base_32[HEAD_WIDTH-1:0];
+          walk_end <= walk_end_32[HEAD_WIDTH-1:0];
+          walk_group <= group_base_32[GROUP_WIDTH-1:0];
+          walk_row <= row_base_32[ROW_WIDTH-1:0];
+          walk_slot <= {SLOT_WIDTH{1'b0}};
+        end
+        WALK: begin
+          walk_head <= walk_head + 1'b1;
+          walk_slot <= walk_slot_last ? {SLOT_WIDTH{1'b0}} : walk_slot + 1'b1;
+          if (walk_slot_last) walk_group <= walk_group + 1'b1;
+          if (walk_finished) begin
+            state <= clearing_all ? IDLE : DONE;
+            clearing_all <= 1'b0;
+          end
+        end
+        DECODE: if (decode_finished) state <= DONE;
+        LOAD: begin
+          if (load_head_done) begin
+            walk_head <= walk_head + 1'b1;
+            walk_slot <= walk_slot_last ? {SLOT_WIDTH{1'b0}} : walk_slot + 1'b1;
+            if (walk_slot_last) begin
+              walk_group <= walk_group + 1'b1;
+              walk_row   <= walk_row + HEAD_DIM_32[ROW_WIDTH-1:0];
+            end
+          end
+          if (load_finished) state <= DONE;
+        end
+        DUMP_FETCH: begin
+          walk_head <= walk_head + 1'b1;
+          walk_slot <= walk_slot_last ? {SLOT_WIDTH{1'b0}} : walk_slot + 1'b1;
+          if (walk_slot_last) begin
+            state <= DUMP_PASS;
+            walk_head <= walk_head - LAST_SLOT_32[HEAD_WIDTH-1:0];
+          end
+        end
+        DUMP_PASS: if (pass_issued) state <= DUMP_SETTLE;
+        DUMP_SETTLE:
+        if (settled) begin
+          walk_head <= walk_head + 1'b1;
+          walk_slot <= walk_slot_last ? {SLOT_WIDTH{1'b0}} : walk_slot + 1'b1;
+          if (walk_slot_last) begin
+            walk_group <= walk_group + 1'b1;
+            walk_row <= walk_row + HEAD_DIM_32[ROW_WIDTH-1:0];
+            state <= DUMP_FETCH;
+            if (walk_finished) begin
+              state <= DUMP_READ;
+              walk_head <= head_base;
+              walk_row <= row_base;
+            end
+          end
+        end
+        DUMP_READ: begin
+          if (dump_head_done) begin
+            walk_head <= walk_head + 1'b1;
+            walk_slot <= walk_slot_last ? {SLOT_WIDTH{1'b0}} : walk_slot + 1'b1;
+            if (walk_slot_last) walk_row <= walk_row + HEAD_DIM_32[ROW_WIDTH-1:0];
+          end
+          if (dump_finished) state <= DONE;
+        end
+        default: state <= IDLE;
+      endcase
+    end
+  end
+
+  // ---------------------------------------------------------------- q/k intake
+
+  reg [1:0] qk_write_bundle, qk_read_bundle, qk_result_bundle;
+  reg [2:0] qk_occupied, qk_ready;
+  wire qk_raw_write, qk_written, qk_result_valid;
+  wire [QK_SLOT_WIDTH-1:0] qk_raw_slot, qk_result_slot;
+  wire [QK_BEAT_WIDTH-1:0] qk_raw_beat;
+  wire [24:0] result_q_root, result_k_root;
+  wire [5:0] result_q_power, result_k_power;
+  wire signed [24:0] result_dot;
+  wire [1:0] norm_overflow;
+  wire qk_release;
+  localparam [31:0] LAST_QK_SLOT_32 = QK_SLOTS - 1;
+  wire qk_bundle_ready = qk_result_valid
+      && qk_result_slot == LAST_QK_SLOT_32[QK_SLOT_WIDTH-1:0];
+
+  decode_qk #(
+      .BUS_WIDTH (BUS_WIDTH),
+      .DATA_BEATS(QK_BEATS),
+      .SLOTS     (QK_SLOTS),
+      .SLOT_WIDTH(QK_SLOT_WIDTH),
+      .BEAT_WIDTH(QK_BEAT_WIDTH)
+  ) qk_intake (
+      .clk(clk),
+      .rst_n(run_n),
+      .take(decoding && qk_left != 24'd0 && qk_occupied != 3'd4),
+      .bypass(bypass_norm),
+      .s_axis_tdata(s_axis_qk_tdata),
+      .s_axis_tvalid(s_axis_qk_tvalid),
+      .s_axis_tready(s_axis_qk_tready),
+      .raw_write(qk_raw_write),
+      .raw_slot(qk_raw_slot),
+      .raw_beat(qk_raw_beat),
+      .bundle_written(qk_written),
+      .result_valid(qk_result_valid),
+      .result_slot(qk_result_slot),
+      .q_root(result_q_root),
+      .q_power(result_q_power),
+      .k_root(result_k_root),
+      .k_power(result_k_power),
+      .dot(result_dot),
+      .overflow(norm_overflow)
+  );
+
+  always @(posedge clk) begin
+    if (!run_n) begin
+      qk_write_bundle <= 2'd0;
+      qk_read_bundle <= 2'd0;
+      qk_result_bundle <= 2'd0;
+      qk_occupied <= 3'd0;
+      qk_ready <= 3'd0;
+    end else begin
+      if (qk_written) qk_write_bundle <= qk_write_bundle + 2'd1;
+      if (qk_bundle_ready) qk_result_bundle <= qk_result_bundle + 2'd1;
+      if (qk_release) qk_read_bundle <= qk_read_bundle + 2'd1;
+      qk_occupied <= qk_occupied + {2'b0, qk_written} - {2'b0, qk_release};
+      qk_ready <= qk_ready + {2'b0, qk_bundle_ready} - {2'b0, qk_release};
+    end
+    if (state == IDLE) qk_left <= qk_bundles_32[23:0];
+    else if (qk_written) qk_left <= qk_left - 24'd1;
+  end
+
+  // ---------------------------------------------------------------- v intake and gates
+
+  reg v_in_packet;
+  reg [V_BEAT_WIDTH-1:0] v_beat;
+  reg [SLOT_WIDTH-1:0] v_slot, gate_slot;
+  reg [HEAD_WIDTH-1:0] v_head;  // of the context, 0 to VALUE_HEADS - 1
+  reg [1:0] v_write_bundle, v_read_bundle, gate_bundle;
+  reg [2:0] v_occupied, v_loaded, v_gated;
+  reg [7:0] v_exponent;
+  wire v_take = decoding && v_left != 24'd0 && v_occupied != 3'd4;
+  wire load_take;
+  wire v_accepted = s_axis_v_tvalid && v_take;
+  wire v_raw_write = v_accepted && v_in_packet;
+  wire v_last_beat = v_raw_write && v_beat == LAST_V_BEAT_32[V_BEAT_WIDTH-1:0];
+  wire v_slot_last = v_slot == LAST_SLOT_32[SLOT_WIDTH-1:0];
+  wire v_written = v_last_beat && v_slot_last;
+  wire v_release, v_consume;
+
+  assign s_axis_v_tready = v_take || load_take;
+
+  wire gate_valid;
+  wire [17:0] gate_beta;
+  wire [24:0] gate_scale, gate_inverse, stored_scale;
+  wire [4:0] gate_shift, gate_shift_before, stored_shift;
+  wire gate_slot_last = gate_slot == LAST_SLOT_32[SLOT_WIDTH-1:0];
+  wire set_valid;
+
+  decode_gates #(
+      .HEADS     (ALL_HEADS),
+      .HEAD_WIDTH(HEAD_WIDTH)
+  ) gates (
+      .clk(clk),
+      .rst_n(run_n),
+      .valid_in(v_accepted && !v_in_packet),
+      .head(head_base + v_head),
+      .record(s_axis_v_tdata[127:0]),
+      .bypass(bypass_gates),
+      .valid_out(gate_valid),
+      .beta(gate_beta),
+      .scale(gate_scale),
+      .shift(gate_shift),
+      .shift_before(gate_shift_before),
+      .inverse(gate_inverse),
+      .set_valid(set_valid),
+      .set_shift_only(state == DUMP_SETTLE),
+      .set_head(walk_head),
+      .set_scale(state == LOAD ? s_axis_v_tdata[24:0] : 25'h1000000),
+      .set_shift(state == WALK ? 5'd31 : 5'd0),
+      .get_head(walk_head),
+      .get_scale(stored_scale),
+      .get_shift(stored_shift)
+  );
+
+  always @(posedge clk) begin
+    if (!run_n || state == IDLE) begin
+      v_in_packet <= 1'b0;
+      v_beat <= {V_BEAT_WIDTH{1'b0}};
+      v_slot <= {SLOT_WIDTH{1'b0}};
+      v_head <= {HEAD_WIDTH{1'b0}};
+    end else if (v_accepted) begin
+      v_in_packet <= !v_last_beat;
+      if (v_in_packet) v_beat <= v_last_beat ? {V_BEAT_WIDTH{1'b0}} : v_beat + 1'b1;
+      if (v_last_beat) begin
+        v_slot <= v_slot_last ? {SLOT_WIDTH{1'b0}} : v_slot + 1'b1;
+        v_head <= v_head == LAST_VALUE_HEAD_32[HEAD_WIDTH-1:0] ? {HEAD_WIDTH{1'b0}}
+            : v_head + 1'b1;
+      end
+    end
+    if (v_accepted && !v_in_packet) v_exponent <= s_axis_v_tdata[127:120];
+
+    if (!run_n) begin
+      v_write_bundle <= 2'd0;
+      v_read_bundle <= 2'd0;
+      gate_bundle <= 2'd0;
+      gate_slot <= {SLOT_WIDTH{1'b0}};
+      v_occupied <= 3'd0;
+      v_loaded <= 3'd0;
+      v_gated <= 3'd0;
+    end else begin
+      if (v_written) v_write_bundle <= v_write_bundle + 2'd1;
+      if (v_consume) v_read_bundle <= v_read_bundle + 2'd1;
+      if (gate_valid) begin
+        gate_slot <= gate_slot_last ? {SLOT_WIDTH{1'b0}} : gate_slot + 1'b1;
+        if (gate_slot_last) gate_bundle <= gate_bundle + 2'd1;
+      end
+      v_occupied <= v_occupied + {2'b0, v_written} - {2'b0, v_release};
+      v_loaded <= v_loaded + {2'b0, v_written} - {2'b0, v_consume};
+      v_gated <= v_gated + {2'b0, gate_valid && gate_slot_last} - {2'b0, v_consume};
+    end
+    if (state == IDLE) v_left <= passes_32[23:0];
+    else if (v_written) v_left <= v_left - 24'd1;
+  end
+
+  // ---------------------------------------------------------------- passes
+
+  reg [COLUMN_WIDTH-1:0] row;
+  reg [31:0] pass;  // of the token
+  reg [31:0] qk_pass;  // of the q/k bundle
+  reg [GROUP_WIDTH-1:0] pass_group;
+  reg [ROW_WIDTH-1:0] pass_row;
+  reg [PENDING_WIDTH-1:0] pass_pending;
+  reg sums_busy;  // a pass's sums and scalars are held until its finish is complete
+  reg [QK_BEAT_WIDTH-1:0] row_beat;
+  reg [PAIR_WIDTH-1:0] row_pair;
+  wire finish_complete;
+
+  wire row_first = row == {COLUMN_WIDTH{1'b0}};
+  wire row_last = row == LAST_ROW_32[COLUMN_WIDTH-1:0];
+  wire inputs_ready = qk_ready != 3'd0 && v_loaded != 3'd0 && v_gated != 3'd0;
+  wire pass_may_start = inputs_ready && (PASSES > 1 || !sums_busy);
+  wire decode_row = decoding && passes_left != 24'd0 && (!row_first || pass_may_start)
+      && (!row_last || !sums_busy);
+  wire dump_row = state == DUMP_PASS;
+  wire row_valid = decode_row || dump_row;
+  wire last_pass = pass == LAST_PASS_32;
+  wire last_qk_pass = qk_pass == LAST_QK_PASS_32;
+  wire pass_end = decode_row && row_last;
+
+  assign qk_release = pass_end && last_qk_pass;
+  assign v_consume = pass_end;
+  assign pass_issued = dump_row && row_last;
+
+  always @(posedge clk) begin
+    if (!run_n || state == IDLE) begin
+      row <= {COLUMN_WIDTH{1'b0}};
+      row_beat <= {QK_BEAT_WIDTH{1'b0}};
+      row_pair <= {PAIR_WIDTH{1'b0}};
+      pass <= 32'd0;
+      qk_pass <= 32'd0;
+      pass_group <= group_base_32[GROUP_WIDTH-1:0];
+      pass_row <= row_base_32[ROW_WIDTH-1:0];
+      pass_pending <= pending_base_32[PENDING_WIDTH-1:0];
+    end else if (row_valid) begin
+      row <= row_last ? {COLUMN_WIDTH{1'b0}} : row + 1'b1;
+      row_pair <= row_pair + 1'b1;
+      if (row_last) row_beat <= {QK_BEAT_WIDTH{1'b0}};
+      else if (&row_pair) row_beat <= row_beat + 1'b1;
+      pass_row <= pass_row + 1'b1;
+      pass_pending <= pass_pending + 1'b1;
+      if (row_last) begin
+        pass <= last_pass ? 32'd0 : pass + 32'd1;
+        qk_pass <= last_qk_pass ? 32'd0 : qk_pass + 32'd1;
+        pass_group <= last_pass ? group_base : pass_group + 1'b1;
+        if (last_pass) pass_row <= row_base;
+        if (last_pass) pass_pending <= pending_base;
+        else if (!last_qk_pass) pass_pending <= pass_pending - LAST_ROW_32[PENDING_WIDTH-1:0];
+      end
+    end
+    if (state == IDLE) passes_left <= passes_32[23:0];
+    else if (pass_end) passes_left <= passes_left - 24'd1;
+    if (!run_n) sums_busy <= 1'b0;
+    else if (pass_end) sums_busy <= 1'b1;
+    else if (finish_complete) sums_busy <= 1'b0;
+  end
+
+  // ---------------------------------------------------------------- finish
+
+  localparam [2:0] HOLD_CYCLES = 3'd4;  // last row to readable sums, less the cycles of this counter
+
+  reg finish_waiting, finish_reading, finish_reading_1, finish_final;
+  reg [2:0] hold_count;
+  reg [COLUMN_WIDTH-1:0] finish_column;
+  reg [V_BEAT_WIDTH-1:0] finish_beat;
+  reg [1:0] finish_bundle;
+  reg [GROUP_WIDTH-1:0] finish_group;
+  wire [1:0] groups_used;
+  wire group_sent;
+  wire finish_start = finish_waiting && hold_count == 3'd0 && groups_used != 2'd2;
+  wire finish_column_last = finish_column == LAST_COLUMN_32[COLUMN_WIDTH-1:0];
+  wire [COLUMN_WIDTH-1:0] result_column;
+  wire result_valid;
+
+  assign finish_complete = result_valid && result_column == LAST_COLUMN_32[COLUMN_WIDTH-1:0];
+  assign v_release = finish_complete;
+
+  wire [COLUMN_WIDTH-1:0] column_next = finish_column + POST_COLUMNS_32[COLUMN_WIDTH-1:0];
+
+  always @(posedge clk) begin
+    if (!run_n) begin
+      finish_waiting <= 1'b0;
+      finish_reading <= 1'b0;
+      finish_reading_1 <= 1'b0;
+    end else begin
+      if (pass_end) finish_waiting <= 1'b1;
+      else if (finish_start) finish_waiting <= 1'b0;
+      if (finish_start) finish_reading <= 1'b1;
+      else if (finish_column_last) finish_reading <= 1'b0;
+      finish_reading_1 <= finish_reading;
+    end
+    if (pass_end) hold_count <= HOLD_CYCLES;
+    else if (hold_count != 3'd0) hold_count <= hold_count - 3'd1;
+    if (pass_end) begin
+      finish_bundle <= v_read_bundle;
+      finish_group  <= pass_group;
+      finish_final  <= passes_left == 24'd1;
+    end
+    if (finish_start) begin
+      finish_column <= {COLUMN_WIDTH{1'b0}};
+      finish_beat   <= {V_BEAT_WIDTH{1'b0}};
+    end else if (finish_reading) begin
+      finish_column <= column_next;
+      if (column_next != {COLUMN_WIDTH{1'b0}}
+          && (column_next & ELEMENT_MASK) == {COLUMN_WIDTH{1'b0}})
+        finish_beat <= finish_beat + 1'b1;
+    end
+  end
+
+  delay_line #(
+      .WIDTH (COLUMN_WIDTH),
+      .CYCLES(9)
+  ) result_column_delay (
+      .clk  (clk),
+      .rst_n(run_n),
+      .in   (finish_column),
+      .out  (result_column)
+  );
+
+  delay_line #(
+      .WIDTH (1),
+      .CYCLES(9),
+      .RESET (1)
+  ) result_valid_delay (
+      .clk  (clk),
+      .rst_n(run_n),
+      .in   (finish_reading),
+      .out  (result_valid)
+  );
+
+  reg [COLUMN_WIDTH-1:0] finish_column_1;
+  always @(posedge clk) finish_column_1 <= finish_column;
+
+  // ---------------------------------------------------------------- load
+
+  reg load_in_packet;
+  reg [COLUMN_WIDTH-1:0] load_row_index;
+  reg [WORD_BEAT_WIDTH-1:0] load_beat;
+  reg [ROW_BITS-1:0] load_row;
+  reg load_write, load_clamped;
+  reg [ROW_WIDTH-1:0] load_address;
+  reg [SLOT_WIDTH-1:0] load_slot;
+  reg load_complete;
+  wire load_accepted = s_axis_v_tvalid && load_take;
+  wire load_record = load_accepted && !load_in_packet;
+  wire load_beat_last = load_beat == LAST_WORD_BEAT_32[WORD_BEAT_WIDTH-1:0];
+  wire load_row_done = load_accepted && load_in_packet && load_beat_last;
+  wire [31:0] load_row_32 = {{(32 - ROW_WIDTH) {1'b0}}, walk_row}
+      + {{(32 - COLUMN_WIDTH) {1'b0}}, load_row_index};
+  wire load_scale_illegal = s_axis_v_tdata[24:0] <= 25'h0800000
+      || s_axis_v_tdata[24:0] > 25'h1000000;
+
+  assign load_head_done = load_row_done && load_row_index == LAST_ROW_32[COLUMN_WIDTH-1:0];
+  assign load_take = state == LOAD && !load_complete;
+  assign load_finished = load_complete && !load_write;
+
+  always @(posedge clk) begin : load_port
+    reg [31:0] n;
+    reg signed [31:0] word;
+    reg clamped;
+    load_write   <= run_n && load_row_done;
+    load_clamped <= 1'b0;
+    if (!run_n || state == IDLE) begin
+      load_in_packet <= 1'b0;
+      load_row_index <= {COLUMN_WIDTH{1'b0}};
+      load_beat <= {WORD_BEAT_WIDTH{1'b0}};
+      load_complete <= 1'b0;
+    end else if (load_accepted) begin
+      if (!load_in_packet) load_in_packet <= 1'b1;
+      else begin
+        load_beat <= load_beat_last ? {WORD_BEAT_WIDTH{1'b0}} : load_beat + 1'b1;
+        if (load_beat_last)
+          load_row_index <= load_head_done ? {COLUMN_WIDTH{1'b0}} : load_row_index + 1'b1;
+        if (load_head_done) begin
+          load_in_packet <= 1'b0;
+          load_complete  <= walk_finished;
+        end
+      end
+    end
+    if (load_row_done) begin
+      load_address <= load_row_32[ROW_WIDTH-1:0];
+      load_slot <= walk_slot;
+    end
+    if (load_accepted && load_in_packet) begin
+      clamped = 1'b0;
+      for (n = 0; n < BEAT_WORDS; n = n + 1) begin
+        word = s_axis_v_tdata[n*32+:32];
+        if (word > 32'sd67108863) begin
+          word = 32'sd67108863;
+          clamped = 1'b1;
+        end
+        if (word < -32'sd67108864) begin
+          word = -32'sd67108864;
+          clamped = 1'b1;
+        end
+        load_row[({{(32-WORD_BEAT_WIDTH){1'b0}}, load_beat}*BEAT_WORDS+n)*STATE_PITCH+:27]
+            <= word[26:0];
+      end
+      load_clamped <= clamped;
+    end
+    if (state == IDLE) bad_state <= 1'b0;
+    else if (load_record && load_scale_illegal) bad_state <= 1'b1;
+  end
+
+  assign set_valid = state == WALK || load_record || (state == DUMP_SETTLE && settled);
+
+  // ---------------------------------------------------------------- dump
+
+  reg [2:0] settle_count;
+  reg [4:0] dump_shift[0:H_ITER-1];
+  reg [COLUMN_WIDTH-1:0] dump_row_index;
+  reg [WORD_BEAT_WIDTH-1:0] dump_beat;
+  reg dump_record_sent, dump_row_read, dump_all_read, dump_valid, dump_is_record, dump_last;
+  reg [SLOT_WIDTH-1:0] dump_slot;
+  reg [24:0] dump_scale;
+  wire dump_advance = state == DUMP_READ && !dump_all_read && (!dump_valid || m_axis_o_tready);
+  wire dump_beat_last = dump_beat == LAST_WORD_BEAT_32[WORD_BEAT_WIDTH-1:0];
+  wire dump_row_is_last = dump_row_index == LAST_ROW_32[COLUMN_WIDTH-1:0];
+  wire dump_send_record = dump_advance && !dump_record_sent;
+  wire dump_slice = dump_advance && dump_record_sent && dump_row_read;
+  wire dump_read = state == DUMP_READ && !dump_row_read && !dump_all_read;
+
+  assign dump_head_done = dump_slice && dump_beat_last && dump_row_is_last;
+  assign settled = settle_count == 3'd0;
+  assign dump_finished = dump_all_read && !dump_valid;
+
+  always @(posedge clk) begin
+    if (state != DUMP_SETTLE) settle_count <= 3'd5;
+    else if (!settled) settle_count <= settle_count - 3'd1;
+    if (state == DUMP_FETCH) dump_shift[walk_slot] <= stored_shift;
+
+    if (!run_n || state == IDLE) begin
+      dump_row_index <= {COLUMN_WIDTH{1'b0}};
+      dump_beat <= {WORD_BEAT_WIDTH{1'b0}};
+      dump_record_sent <= 1'b0;
+      dump_row_read <= 1'b0;
+      dump_all_read <= 1'b0;
+      dump_valid <= 1'b0;
+    end else begin
+      if (dump_read) dump_row_read <= 1'b1;
+      if (dump_send_record || dump_slice) dump_valid <= 1'b1;
+      else if (m_axis_o_tready) dump_valid <= 1'b0;
+      if (dump_send_record) dump_record_sent <= 1'b1;
+      if (dump_slice) begin
+        dump_beat <= dump_beat_last ? {WORD_BEAT_WIDTH{1'b0}} : dump_beat + 1'b1;
+        if (dump_beat_last) begin
+          dump_row_read  <= 1'b0;
+          dump_row_index <= dump_row_is_last ? {COLUMN_WIDTH{1'b0}} : dump_row_index + 1'b1;
+        end
+        if (dump_head_done) begin
+          dump_record_sent <= 1'b0;
+          dump_all_read <= walk_finished;
+        end
+      end
+    end
+    if (dump_send_record || dump_slice) begin
+      dump_is_record <= !dump_record_sent;
+      dump_scale <= stored_scale;
+      dump_slot <= walk_slot;
+      dump_last <= dump_head_done && walk_finished;
+    end
+  end
+
+  // ---------------------------------------------------------------- slots
+
+  wire [31:0] dump_row_32 = {{(32 - ROW_WIDTH) {1'b0}}, walk_row}
+      + {{(32 - COLUMN_WIDTH) {1'b0}}, dump_row_index};
+  wire [ROW_WIDTH-1:0] row_address = dump_read ? dump_row_32[ROW_WIDTH-1:0] : pass_row;
+  wire [QK_SLOTS*54-1:0] vectors;  // {kp, q, k} of every query/key slot
+  wire [QK_SLOTS*25-1:0] dots;
+  wire [H_ITER-1:0] row_saturated;
+  wire [H_ITER*POST_COLUMNS-1:0] column_saturated;
+  wire [H_ITER*POST_COLUMNS*32-1:0] result_words;
+  wire [H_ITER*BUS_WIDTH-1:0] dump_words;
+
+  genvar slot, column;
+  generate
+    for (slot = 0; slot < QK_SLOTS; slot = slot + 1) begin : g_qk_slot
+      reg [24:0] q_root[0:BUNDLES-1];
+      reg [24:0] k_root[0:BUNDLES-1];
+      reg [5:0] q_power[0:BUNDLES-1];
+      reg [5:0] k_power[0:BUNDLES-1];
+      reg [24:0] dot[0:BUNDLES-1];
+      wire selected = qk_result_valid && qk_result_slot == slot;
+      always @(posedge clk)
+        if (selected) begin
+          q_root[qk_result_bundle]  <= result_q_root;
+          k_root[qk_result_bundle]  <= result_k_root;
+          q_power[qk_result_bundle] <= result_q_power;
+          k_power[qk_result_bundle] <= result_k_power;
+          dot[qk_result_bundle]     <= result_dot;
+        end
+      assign dots[slot*25+:25] = dot[qk_read_bundle];
+
+      decode_unit_vector #(
+          .BUS_WIDTH (BUS_WIDTH),
+          .BEATS     (BUNDLES << QK_BEAT_WIDTH),
+          .ROWS      (PENDING_ROWS),
+          .BEAT_WIDTH(RAW_WIDTH),
+          .ROW_WIDTH (PENDING_WIDTH),
+          .PAIR_WIDTH(PAIR_WIDTH)
+      ) unit_vector (
+          .clk(clk),
+          .rst_n(run_n),
+          .raw_write(qk_raw_write && qk_raw_slot == slot),
+          .raw_write_address({qk_write_bundle, qk_raw_beat}),
+          .raw_write_data(s_axis_qk_tdata),
+          .row_valid(row_valid),
+          .row_store(decode_row && last_qk_pass),
+          .row_beat({qk_read_bundle, row_beat}),
+          .row_pair(row_pair),
+          .row_pending(pass_pending),
+          .q_root(q_root[qk_read_bundle]),
+          .q_power(q_power[qk_read_bundle]),
+          .k_root(k_root[qk_read_bundle]),
+          .k_power(k_power[qk_read_bundle]),
+          .kp(vectors[slot*54+36+:18]),
+          .q(vectors[slot*54+18+:18]),
+          .k(vectors[slot*54+:18])
+      );
+    end
+
+    for (slot = 0; slot < H_ITER; slot = slot + 1) begin : g_slot
+      localparam QK_SLOT = QK_SLOTS == 1 ? 0 : slot / GROUP_RATIO;
+      reg [17:0] beta[0:BUNDLES-1];
+      reg [24:0] scale[0:BUNDLES-1];
+      reg [4:0] shift[0:BUNDLES-1];
+      reg [4:0] shift_before[0:BUNDLES-1];
+      reg [24:0] inverse[0:BUNDLES-1];
+      reg [7:0] exponent[0:BUNDLES-1];
+      reg [BUS_WIDTH-1:0] value_memory[0:(BUNDLES<<V_BEAT_WIDTH)-1];
+      reg [BUS_WIDTH-1:0] value_word;
+      reg [17:0] finish_beta;
+      reg [24:0] finish_scale, finish_inverse, finish_dot;
+      reg [4:0] finish_shift;
+      reg [7:0] finish_exponent;
+      wire [POST_COLUMNS*48-1:0] r_sum, w_sum;
+      wire [POST_COLUMNS*27-1:0] update;
+      wire value_selected = v_raw_write && v_slot == slot;
+      wire gate_selected = gate_valid && gate_slot == slot;
+
+      always @(posedge clk) begin
+        if (value_selected) value_memory[{v_write_bundle, v_beat}] <= s_axis_v_tdata;
+        if (value_selected) exponent[v_write_bundle] <= v_exponent;
+        if (finish_reading) value_word <= value_memory[{finish_bundle, finish_beat}];
+        if (gate_selected) begin
+          beta[gate_bundle] <= gate_beta;
+          scale[gate_bundle] <= gate_scale;
+          shift[gate_bundle] <= gate_shift;
+          shift_before[gate_bundle] <= gate_shift_before;
+          inverse[gate_bundle] <= gate_inverse;
+        end
+        if (pass_end) begin
+          finish_beta <= beta[v_read_bundle];
+          finish_scale <= scale[v_read_bundle];
+          finish_shift <= shift[v_read_bundle];
+          finish_inverse <= inverse[v_read_bundle];
+          finish_exponent <= exponent[v_read_bundle];
+          finish_dot <= dots[QK_SLOT*25+:25];
+        end
+      end
+
+      decode_lanes #(
+          .HEAD_DIM    (HEAD_DIM),
+          .ROWS        (ALL_ROWS),
+          .GROUPS      (ALL_GROUPS),
+          .POST_COLUMNS(POST_COLUMNS),
+          .BUS_WIDTH   (BUS_WIDTH),
+          .STATE_PITCH (STATE_PITCH),
+          .ROW_WIDTH   (ROW_WIDTH),
+          .GROUP_WIDTH (GROUP_WIDTH),
+          .COLUMN_WIDTH(COLUMN_WIDTH),
+          .BEAT_WIDTH  (WORD_BEAT_WIDTH)
+      ) lanes (
+          .clk(clk),
+          .rst_n(run_n),
+          .row_valid(row_valid),
+          .row_first(row_first),
+          .row_last(decode_row && row_last),
+          .row_address(row_address),
+          .row_group(pass_group),
+          .row_shift(state == DUMP_PASS ? dump_shift[slot] : shift_before[v_read_bundle]),
+          .kp(vectors[QK_SLOT*54+36+:18]),
+          .q(vectors[QK_SLOT*54+18+:18]),
+          .k(vectors[QK_SLOT*54+:18]),
+          .row_saturated(row_saturated[slot]),
+          .finish_column(finish_column),
+          .r_sum(r_sum),
+          .w_sum(w_sum),
+          .update_write(result_valid),
+          .update_group(result_valid ? finish_group : walk_group),
+          .update_column(result_column),
+          .update(update),
+          .update_clear(set_valid && walk_slot == slot),
+          .load_write(load_write && load_slot == slot),
+          .load_address(load_address),
+          .load_row(load_row),
+          .dump_read(dump_read),
+          .dump_slice(dump_slice && walk_slot == slot),
+          .dump_beat(dump_beat),
+          .dump_words(dump_words[slot*BUS_WIDTH+:BUS_WIDTH])
+      );
+
+      for (column = 0; column < POST_COLUMNS; column = column + 1) begin : g_column
+        wire [31:0] element = {{(32 - COLUMN_WIDTH) {1'b0}}, finish_column_1 & ELEMENT_MASK}
+            + column;
+        wire finish_valid;
+        decode_finish finish (
+            .clk(clk),
+            .rst_n(run_n),
+            .valid_in(finish_reading_1),
+            .r_sum(r_sum[column*48+:48]),
+            .w_sum(w_sum[column*48+:48]),
+            .mantissa(value_word[{element[ELEMENT_WIDTH-1:0], 4'b0}+:16]),
+            .exponent(finish_exponent),
+            .scale(finish_scale),
+            .shift(finish_shift),
+            .beta(finish_beta),
+            .inverse(finish_inverse),
+            .dot(finish_dot),
+            .valid_out(finish_valid),
+            .update(update[column*27+:27]),
+            .o(result_words[(slot*POST_COLUMNS+column)*32+:32]),
+            .saturated(column_saturated[slot*POST_COLUMNS+column])
+        );
+        wire unused = &{1'b0, finish_valid, element[31:ELEMENT_WIDTH]};
+      end
+    end
+  endgenerate
+
+  // ---------------------------------------------------------------- output
+
+  wire [BUS_WIDTH-1:0] o_tdata;
+  wire o_tvalid, o_tlast;
+
+  decode_output #(
+      .BUS_WIDTH   (BUS_WIDTH),
+      .HEAD_DIM    (HEAD_DIM),
+      .SLOTS       (H_ITER),
+      .POST_COLUMNS(POST_COLUMNS),
+      .COLUMN_WIDTH(COLUMN_WIDTH)
+  ) output_buffer (
+      .clk(clk),
+      .rst_n(run_n),
+      .group_start(finish_start),
+      .group_final(finish_final),
+      .groups_used(groups_used),
+      .group_sent(group_sent),
+      .write(result_valid),
+      .column(result_column),
+      .words(result_words),
+      .m_axis_tdata(o_tdata),
+      .m_axis_tvalid(o_tvalid),
+      .m_axis_tready(m_axis_o_tready && state != DUMP_READ),
+      .m_axis_tlast(o_tlast)
+  );
+
+  assign m_axis_o_tvalid = state == DUMP_READ ? dump_valid : o_tvalid;
+  assign m_axis_o_tdata = state != DUMP_READ ? o_tdata
+      : dump_is_record ? {{(BUS_WIDTH - 25) {1'b0}}, dump_scale}
+      : dump_words[dump_slot*BUS_WIDTH+:BUS_WIDTH];
+  assign m_axis_o_tlast = state == DUMP_READ ? dump_last : o_tlast;
+  assign decode_finished = passes_left == 24'd0 && !sums_busy && groups_used == 2'd0;
+
+  // ---------------------------------------------------------------- counters
+
+  reg [31:0] groups_in_token;
+  reg [31:0] saturated_now;
+
+  always @* begin : population
+    reg [31:0] n;
+    saturated_now = {31'b0, load_clamped};
+    for (n = 0; n < H_ITER; n = n + 1) saturated_now = saturated_now + {31'b0, row_saturated[n]};
+    for (n = 0; n < H_ITER * POST_COLUMNS; n = n + 1)
+      saturated_now = saturated_now + {31'b0, column_saturated[n]};
+  end
+
+  always @(posedge clk)
+    if (!rst_n || state == IDLE) begin
+      if (!rst_n || s_cmd_valid) begin
+        saturations <= 32'd0;
+        norm_overflows <= 32'd0;
+        starved_cycles <= 32'd0;
+        tokens_done <= 16'd0;
+        groups_in_token <= 32'd0;
+      end
+    end else begin
+      saturations <= saturations + saturated_now;
+      if (qk_result_valid)
+        norm_overflows <= norm_overflows + {31'b0, norm_overflow[0]} + {31'b0, norm_overflow[1]};
+      if (decoding && passes_left != 24'd0 && row_first && !inputs_ready)
+        starved_cycles <= starved_cycles + 32'd1;
+      if (group_sent) begin
+        groups_in_token <= groups_in_token == LAST_PASS_32 ? 32'd0 : groups_in_token + 32'd1;
+        if (groups_in_token == LAST_PASS_32) tokens_done <= tokens_done + 16'd1;
+      end
+    end
+
+
+  wire unused = &{1'b0, row_base_32, pending_base_32, walk_end_32, passes_32, qk_bundles_32,
+      head_base_32, group_base_32, dump_row_32, load_row_32};
+
+endmodule
+
+`default_nettype wire

@@ -25,14 +25,24 @@ INCR = 1
 
 def read_bus(dut: Any, name: str) -> Bus:
     """Return the read channels of an AXI4 master port."""
-    required = "araddr arlen arvalid arready rdata rresp rlast rvalid rready".split()
-    return Bus(dut, name, required, "arid arsize arburst rid".split())
+    required = [
+        "araddr",
+        "arlen",
+        "arvalid",
+        "arready",
+        "rdata",
+        "rresp",
+        "rlast",
+        "rvalid",
+        "rready",
+    ]
+    return Bus(dut, name, required, ["arid", "arsize", "arburst", "rid"])
 
 
 def write_bus(dut: Any, name: str) -> Bus:
     """Return the write channels of an AXI4 master port."""
     required = "awaddr awlen awvalid awready wdata wstrb wlast wvalid wready bresp bvalid bready"
-    return Bus(dut, name, required.split(), "awid awsize awburst bid".split())
+    return Bus(dut, name, required.split(), ["awid", "awsize", "awburst", "bid"])
 
 
 @dataclass(frozen=True)

@@ -51,10 +51,13 @@ class StreamSequence(uvm_sequence):
     def __init__(self, name: str, packets: list[list[int]]) -> None:
         super().__init__(name)
         self._packets = packets
+        self.stopped = False
 
     async def body(self) -> None:
         """Send the packets."""
         for beats in self._packets:
+            if self.stopped:
+                break
             item = StreamItem("packet", beats)
             await self.start_item(item)
             await self.finish_item(item)

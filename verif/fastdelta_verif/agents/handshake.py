@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 
 THROTTLES = ("none", "light", "heavy", "bursts", "mixed")
+CLOSED = "closed"
 
 
 class Throttle:
@@ -19,7 +20,7 @@ class Throttle:
     mode
         ``none``: always willing; ``light``: unwilling one cycle in eight; ``heavy``: willing one
         cycle in four; ``bursts``: runs of either, up to 48 cycles; ``mixed``: a new mode of these
-        every 16 to 200 cycles.
+        every 16 to 200 cycles; ``closed``: never willing.
     """
 
     def __init__(self, rng: random.Random, mode: str = "none") -> None:
@@ -45,6 +46,9 @@ class Throttle:
         if mode == "none":
             while True:
                 yield True
+        elif mode == CLOSED:
+            while True:
+                yield False
         elif mode == "light":
             while True:
                 yield rng.random() >= 0.125

@@ -17,10 +17,11 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, Final
 
 from fastdelta import __version__
-from fastdelta.interface import KernelInterface
+from fastdelta.interface import ControlProtocol, KernelInterface
 from fastdelta.platforms import Platform
 
 MAGIC: Final = b"xclbin2\0"
@@ -43,7 +44,7 @@ _VERSION: Final = (2, 13, 466)  # of the format: XRT 2.13
 _IP_KERNEL: Final = 1
 _INTERRUPT_ENABLED: Final = 1
 _CONTROL_SHIFT: Final = 8
-_CONTROL_CODES: Final[Mapping[str, int]] = {"ap_ctrl_hs": 0, "ap_ctrl_chain": 1}
+_CONTROL_CODES: Final[Mapping[ControlProtocol, int]] = {"ap_ctrl_hs": 0, "ap_ctrl_chain": 1}
 _MEMORY_CODES: Final[Mapping[str, int]] = {"DDR": 1, "HBM": 6}
 _KERNEL_CLOCKS: Final = (("DATA_CLK", 1), ("KERNEL_CLK", 2))
 _SECOND_KERNEL_CLOCK_MHZ: Final = 500
@@ -91,6 +92,25 @@ class ComputeUnit:
     name: str
     base: int
     properties: int
+
+    @property
+    def kernel(self) -> str:
+        """Name of the kernel."""
+        return self.name.partition(":")[0]
+
+    @property
+    def instance(self) -> str:
+        """Name of the compute unit."""
+        return self.name.partition(":")[2]
+
+    @property
+    def control(self) -> ControlProtocol:
+        """Control protocol."""
+        code = self.properties >> _CONTROL_SHIFT & 0xFF
+        for protocol, known in _CONTROL_CODES.items():
+            if code == known:
+                return protocol
+        raise XclbinError(f"{self.name} has control protocol {code}, which is not supported")
 
 
 @dataclass(frozen=True)
@@ -471,6 +491,37 @@ class Xclbin:
             Clock(_text(name), mhz, code)
             for mhz, code, name in self._rows(Section.CLOCK_FREQ_TOPOLOGY, "<h", _CLOCK)
         )
+
+    def control_range(self, unit: ComputeUnit) -> int:
+        """Return the bytes of a compute unit's register space."""
+        slave = self._kernel(unit).find("port[@mode='slave']")
+        if slave is None:
+            raise XclbinError(f"the metadata of the xclbin names no control port of {unit.kernel}")
+        return int(slave.attrib["range"], 0)
+
+    def port_memories(self, unit: ComputeUnit) -> dict[str, tuple[int, ...]]:
+        """Return the memory topology entries behind each port of a compute unit."""
+        ports = {
+            int(argument.attrib["id"]): argument.attrib["port"]
+            for argument in self._kernel(unit).iterfind("arg")
+        }
+        index = self.compute_units.index(unit)
+        memories: dict[str, tuple[int, ...]] = {}
+        for connection in self.connections():
+            if connection.unit == index:
+                port = ports[connection.argument]
+                memories[port] = tuple(sorted({*memories.get(port, ()), connection.memory}))
+        return memories
+
+    @cached_property
+    def _metadata(self) -> ElementTree.Element:
+        return ElementTree.fromstring(self.section(Section.EMBEDDED_METADATA))
+
+    def _kernel(self, unit: ComputeUnit) -> ElementTree.Element:
+        for kernel in self._metadata.iterfind("platform/device/core/kernel"):
+            if kernel.attrib["name"] == unit.kernel:
+                return kernel
+        raise XclbinError(f"the metadata of the xclbin has no kernel {unit.kernel}")
 
     def is_intact(self, data: bytes) -> bool:
         """Say whether the uuid of a container written here still fits its content."""

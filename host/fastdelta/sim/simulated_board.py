@@ -7,6 +7,7 @@ A thin, typed layer over the C interface in ``board/board.h``, which says what e
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
 import weakref
@@ -377,6 +378,12 @@ def load_board_library(path: Path) -> ctypes.CDLL:
     return library
 
 
+def _destroy(library: ctypes.CDLL, board: int, process: int) -> None:
+    # The threads of a board do not exist in a forked process, which can only leave it alone.
+    if os.getpid() == process:
+        library.fd_board_destroy(board)
+
+
 class SimulatedBoard:
     """One simulated card with memory banks and compute units.
 
@@ -409,7 +416,10 @@ class SimulatedBoard:
         self.units = tuple(unit.name for unit in units)
         self._library = load_board_library(library or build_board().library)
         self._board: int | None = self._library.fd_board_create()
-        self._finalizer = weakref.finalize(self, self._library.fd_board_destroy, self._board)
+        self._process = os.getpid()
+        self._finalizer = weakref.finalize(
+            self, _destroy, self._library, self._board, self._process
+        )
         self._calls = 0  # in the library now; closing waits until there are none
         self._calls_changed = threading.Condition()
         self._ports: list[dict[str, int]] = []
@@ -442,6 +452,10 @@ class SimulatedBoard:
             board = self._board
             if board is None:
                 raise SimulationError("the simulated card is closed; open it again")
+            if os.getpid() != self._process:
+                raise SimulationError(
+                    "the simulated card was opened in another process; open one in each process"
+                )
             self._calls += 1
         try:
             result: int = getattr(self._library, name)(board, *arguments)

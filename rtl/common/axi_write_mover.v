@@ -195,7 +195,7 @@ module axi_write_mover #(
     if (begin_burst) after_this <= lengths[lengths_out[INDEX_BITS-1:0]];
     else if (move) after_this <= after_this - 8'd1;
     if (move) begin
-      m_axi_wdata <= fifo_data;
+      m_axi_wdata <= stopping ? {DATA_WIDTH{1'b0}} : fifo_data;
       m_axi_wstrb <= {DATA_WIDTH / 8{!stopping}};
       m_axi_wlast <= after_this == 8'd0;
     end

@@ -1,4 +1,7 @@
 # Cells that the kernels use.
+common/delay_line.v
+common/quadratic_rom.v
+common/quadratic.v
 common/skid_buffer.v
 common/stream_fifo.v
 common/axi_burst_planner.v

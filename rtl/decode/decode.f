@@ -1,8 +1,20 @@
 # The decode kernel.
+common/delay_line.v
+common/quadratic_rom.v
+common/quadratic.v
 common/stream_fifo.v
 common/axi_burst_planner.v
 common/axi_read_mover.v
 common/axi_write_mover.v
+decode/decode_normalise.v
+decode/decode_gates.v
+decode/decode_qk.v
+decode/decode_unit_vector.v
+decode/decode_finish.v
+decode/decode_lanes.v
+decode/decode_output.v
+decode/decode_core.v
 decode/generated/decode_registers.sv
 decode/decode_control.v
 decode/decode_sequencer.v
+decode/decode_kernel.v

@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cards that hold a kernel: the narrow interface the accelerators use, and its form on PYNQ.
+
+A simulated and a real card differ only in the PYNQ device that is behind them.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import subprocess
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import fastdelta
+from fastdelta.errors import (
+    BankFullError,
+    BoardNotFoundError,
+    InputError,
+    MissingToolError,
+    OverlayError,
+    WrongBoardError,
+)
+from fastdelta.packing import Bytes
+from fastdelta.platforms import PLATFORMS, find_platform
+from fastdelta.registers.decode import Register
+from fastdelta.shapes import DecodeShape
+from fastdelta.xclbin import Xclbin
+
+SIMULATED = "sim-"
+"""Prefix of the names of simulated cards."""
+
+
+class DeviceBuffer(Protocol):
+    """Memory on the card with a host copy, as PYNQ's ``allocate`` returns it.
+
+    The two copies are apart: each transfer is asked for. Slices share the memory and transfer
+    their part only.
+    """
+
+    device_address: int
+
+    def __getitem__(self, part: slice) -> DeviceBuffer: ...
+
+    def __array__(self) -> Bytes: ...
+
+    def sync_to_device(self) -> None:
+        """Copy from the host to the card."""
+
+    def sync_from_device(self) -> None:
+        """Copy from the card to the host."""
+
+    def freebuffer(self) -> None:
+        """Give the memory back."""
+
+
+class Run(Protocol):
+    """A run that was handed to the card."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the run has ended, but no longer; say whether it has."""
+
+    @property
+    def failure(self) -> str | None:
+        """What the card's scheduler says went wrong, once the run has ended."""
+
+
+class Kernel(Protocol):
+    """The decode kernel on a card; runs end in the order in which they were launched."""
+
+    def launch(
+        self,
+        command: int,
+        context: int,
+        tokens: int,
+        flags: int,
+        qk: DeviceBuffer,
+        v: DeviceBuffer,
+        o: DeviceBuffer,
+        result: DeviceBuffer,
+        watchdog: int,
+    ) -> Run:
+        """Start a run with the arguments of docs/decode_engine.md."""
+
+    def read_register(self, register: Register) -> int:
+        """Read one register."""
+
+
+@dataclass(frozen=True)
+class BoardInfo:
+    """What is known of a card when it is opened; see `fastdelta.results.Provenance`."""
+
+    name: str
+    simulated: bool
+    clock_mhz: float | None = None
+    seed: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+class Board(Protocol):
+    """A card with one decode kernel."""
+
+    @property
+    def info(self) -> BoardInfo:
+        """What is known of the card."""
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel; another object after a reset."""
+
+    def allocate(self, argument: str, nbytes: int) -> DeviceBuffer:
+        """Allocate bytes in the bank of a kernel argument."""
+
+    def reset(self) -> None:
+        """Bring the kernel to its state after loading; every buffer must be free before."""
+
+    def close(self) -> None:
+        """Release the card; every buffer must be free before."""
+
+
+class PynqBoard:
+    """A card through PYNQ 3.0.1: loads an overlay and finds the kernel in it.
+
+    Parameters
+    ----------
+    device
+        PYNQ device, of a real or the simulated card.
+    overlay : path
+        The xclbin.
+    describe : callable
+        Returns what is known of the card, once the overlay is loaded.
+    release : callable
+        Gives the device up.
+    """
+
+    def __init__(
+        self,
+        device: Any,
+        overlay: Path,
+        describe: Callable[[Any], BoardInfo],
+        release: Callable[[], None],
+    ) -> None:
+        self._device = device
+        self._path = overlay
+        self._release = release
+        self._driver: Any = None
+        try:
+            loaded = self._load()
+            self._info = describe(loaded)
+        except BaseException:
+            release()
+            raise
+
+    def _load(self) -> Any:
+        """Load the overlay, which resets the card, and bind the driver; return the overlay."""
+        from pynq import Overlay
+
+        from fastdelta.drivers.decode import DecodeKernel
+
+        try:
+            overlay = Overlay(str(self._path), device=self._device)
+        except (RuntimeError, OSError) as error:
+            raise OverlayError(f"{self._device.name} cannot load {self._path} ({error})") from error
+        names = [
+            name
+            for name, description in overlay.ip_dict.items()
+            if description["type"] in DecodeKernel.bindto
+        ]
+        if not names:
+            found = sorted({description["type"] for description in overlay.ip_dict.values()})
+            raise OverlayError(
+                f"{self._path} holds no decode kernel but {', '.join(found) or 'no kernel'}; load "
+                "the overlay of the decode engine"
+            )
+        self._driver = getattr(overlay, names[0])
+        return overlay
+
+    @property
+    def info(self) -> BoardInfo:
+        """What is known of the card."""
+        return self._info
+
+    @property
+    def kernel(self) -> Kernel:
+        """The driver of the kernel."""
+        kernel: Kernel = self._driver
+        return kernel
+
+    def allocate(self, argument: str, nbytes: int) -> DeviceBuffer:
+        """Allocate bytes in the bank of a kernel argument."""
+        from pynq import allocate
+
+        memory = self._driver.memory(argument)
+        try:
+            buffer: DeviceBuffer = allocate((nbytes,), "u1", target=memory)
+        except (RuntimeError, MemoryError) as error:
+            bank = self._driver.bank(argument)
+            raise BankFullError(
+                f"bank {bank} of {self._info.name} ({memory.size:,} bytes) has no room for the "
+                f"{nbytes:,} bytes of argument {argument} ({error}); close what uses the card, or "
+                "open with smaller buffer_bytes"
+            ) from error
+        return buffer
+
+    def reset(self) -> None:
+        """Load the overlay again."""
+        self._load()
+
+    def close(self) -> None:
+        """Give the device up."""
+        self._driver = None
+        self._release()
+
+
+def open_board(
+    board: str | int,
+    *,
+    shape: DecodeShape | None,
+    overlay: Path | None,
+    options: Mapping[str, Any],
+) -> PynqBoard:
+    """Open a card by name or index and load the decode kernel; see `Accelerator.open`."""
+    try:
+        import pynq  # noqa: F401
+    except ImportError as error:
+        raise MissingToolError(
+            f"PYNQ cannot be imported ({error}); it drives real and simulated cards: pip install "
+            "'fastdelta[card]' brings pynq 3.0.1 and pycparser below 3, which it needs"
+        ) from error
+    if isinstance(board, str) and board.startswith(SIMULATED):
+        if overlay is not None:
+            raise InputError("overlay is for real cards; a simulated one is built from the RTL")
+        return _open_simulated(board, shape or DecodeShape(), options)
+    if options:
+        raise InputError(
+            f"{', '.join(options)}: these are options of simulated cards; leave them out for "
+            f"{board!r}, or open board='sim-u55c'"
+        )
+    return _open_card(board, overlay)
+
+
+def _versions(**more: str) -> Mapping[str, str]:
+    return {
+        "fastdelta": fastdelta.__version__,
+        "pynq": importlib.metadata.version("pynq"),
+        **more,
+    }
+
+
+def _open_simulated(board: str, shape: DecodeShape, options: Mapping[str, Any]) -> PynqBoard:
+    from fastdelta.sim import open_device
+    from fastdelta.sim.paths import find_verilator
+
+    own = {"board", "kernel", "shape"}
+    allowed = [name for name in inspect.signature(open_device).parameters if name not in own]
+    unknown = options.keys() - set(allowed)
+    if unknown:
+        raise InputError(
+            f"unknown options {', '.join(sorted(unknown))}; allowed are {', '.join(allowed)}"
+        )
+    try:
+        device, xclbin = open_device(board, "decode", shape, **options)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+    command = [str(find_verilator()), "--version"]
+    simulator = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def describe(loaded: Any) -> BoardInfo:
+        behaviour = asdict(device.board.options)
+        return BoardInfo(
+            name=board,
+            simulated=True,
+            seed=behaviour.pop("seed"),
+            options=behaviour,
+            versions=_versions(simulator=simulator, overlay=_overlay_uuid(loaded)),
+        )
+
+    return PynqBoard(device, xclbin, describe, device.close)
+
+
+def _overlay_uuid(overlay: Any) -> str:
+    return str(next(iter(overlay.ip_dict.values()))["xclbin_uuid"])
+
+
+def _open_card(board: str | int, overlay: Path | None) -> PynqBoard:
+    device = _find_card(board)
+    if overlay is None:
+        raise InputError(
+            f"a real card needs overlay=, the xclbin of the decode engine for {device.name}; "
+            "overlays/README.md says how to build it"
+        )
+    if not overlay.is_file():
+        raise OverlayError(f"there is no overlay {overlay}; overlays/README.md says how to build")
+    container = Xclbin.parse(overlay.read_bytes())
+    try:
+        built_for, card = find_platform(container.vbnv), find_platform(device.name)
+    except ValueError as error:
+        raise WrongBoardError(f"{overlay} on {device.name}: {error}") from error
+    if built_for is not card:
+        raise WrongBoardError(
+            f"{overlay} is for the {built_for.name} ({container.vbnv}), the card is a {card.name} "
+            f"({device.name}); load the overlay of this card"
+        )
+
+    def describe(loaded: Any) -> BoardInfo:
+        clocks = [clock["frequency"] for clock in loaded.clock_dict.values()]
+        return BoardInfo(
+            name=device.name,
+            simulated=False,
+            clock_mhz=float(clocks[0]) if clocks else None,
+            versions=_versions(overlay=_overlay_uuid(loaded)),
+        )
+
+    # PYNQ keeps one device object for the life of the process: contexts are closed, it is not.
+    return PynqBoard(device, overlay, describe, device.free_bitstream)
+
+
+def _find_card(board: str | int) -> Any:
+    """Return PYNQ's device of a real card."""
+    from pynq import Device
+    from pynq.pl_server.xrt_device import XrtDevice
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what PYNQ says of missing devices is said below, in full
+        cards = [device for device in Device.devices if isinstance(device, XrtDevice)]
+    names = ", ".join(f"{index}: {card.name}" for index, card in enumerate(cards)) or "none"
+    if isinstance(board, str) and board not in PLATFORMS:
+        known = [*PLATFORMS, *(SIMULATED + name for name in PLATFORMS)]
+        raise BoardNotFoundError(
+            f"there is no board {board!r}; known are {', '.join(known)}, and indices of real cards"
+        )
+    if isinstance(board, int):
+        found = cards[board : board + 1] if board >= 0 else []
+    else:
+        found = [card for card in cards if card.name.startswith(PLATFORMS[board].prefix)]
+    if not found:
+        raise BoardNotFoundError(
+            f"there is no card {board!r}; PYNQ sees {names}. XRT must be installed and its "
+            "setup.sh sourced before Python starts. Without a card, open board='sim-u55c'"
+        )
+    return found[0]

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``fastdelta``.
+
+Tables for people go to standard output, or JSON in their place with ``--json -``; progress and
+errors go to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+import fastdelta
+from fastdelta.bench.decode import (
+    ASSUMED_CLOCK_MHZ,
+    DEFAULT_TOKENS,
+    DecodeBenchReport,
+    bench_decode,
+)
+from fastdelta.demo import DEFAULT_READ_BYTES, DEFAULT_WRITE_BYTES, DemoReport, run_demo
+from fastdelta.errors import FastdeltaError
+from fastdelta.shapes import DecodeShape
+
+FULL_SHAPE = DecodeShape()
+DEFAULT_READ_LATENCY = 64
+
+app = typer.Typer(
+    help="Accelerators for long-context language models on a real or a simulated Alveo card.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+bench_app = typer.Typer(help="Measure an engine.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
+
+Tell = Callable[[str, int, int], None]
+
+BoardOption = Annotated[
+    str, typer.Option(help="sim-u55c, sim-u280, u55c, u280, or the index of a real card.")
+]
+ClockOption = Annotated[
+    float, typer.Option(help="Clock in MHz to assume for a simulated card's microseconds.")
+]
+LatencyOption = Annotated[int, typer.Option(help="Simulated memory: cycles until data comes.")]
+JsonOption = Annotated[
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - in place of tables."),
+]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fastdelta {fastdelta.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Take the options before the command."""
+
+
+@bench_app.command("decode")
+def bench_decode_command(
+    board: BoardOption = "sim-u55c",
+    h_iter: Annotated[
+        str, typer.Option(help="Value heads computed at once; several with commas.")
+    ] = str(FULL_SHAPE.h_iter),
+    qk_heads: Annotated[int, typer.Option(help="Query/key heads.")] = FULL_SHAPE.qk_heads,
+    group_ratio: Annotated[
+        int, typer.Option(help="Value heads per query/key head.")
+    ] = FULL_SHAPE.group_ratio,
+    head_dim: Annotated[int, typer.Option(help="Dimension of a head.")] = FULL_SHAPE.head_dim,
+    contexts: Annotated[int, typer.Option(help="Resident states.")] = FULL_SHAPE.contexts,
+    bus_width: Annotated[
+        int, typer.Option(help="Bits of the memory ports.")
+    ] = FULL_SHAPE.bus_width,
+    tokens: Annotated[int, typer.Option(help="Tokens of the long run.")] = DEFAULT_TOKENS,
+    read_latency: LatencyOption = DEFAULT_READ_LATENCY,
+    seed: Annotated[int, typer.Option(help="Seed of inputs and simulated stalls.")] = 0,
+    clock_mhz: ClockOption = ASSUMED_CLOCK_MHZ,
+    json_file: JsonOption = None,
+) -> None:
+    """Measure cycles per token, first-token latency and error of the decode engine.
+
+    The default is the full shape: 16 query/key heads, 32 value heads, dimension 128.
+    """
+    shapes = _shapes(
+        h_iter,
+        qk_heads=qk_heads,
+        group_ratio=group_ratio,
+        head_dim=head_dim,
+        contexts=contexts,
+        bus_width=bus_width,
+    )
+    options = _card_options(board, read_latency=read_latency)
+    reports = []
+    for shape in shapes:
+        with _progress(f"H_ITER {shape.h_iter}: ") as tell:
+            reports.append(
+                bench_decode(
+                    shape,
+                    board=_board(board),
+                    tokens=tokens,
+                    seed=seed,
+                    clock_mhz=clock_mhz,
+                    progress=tell,
+                    **options,
+                )
+            )
+    records = [report.to_dict() for report in reports]
+    _output(records if len(records) > 1 else records[0], json_file, decode_table(reports))
+
+
+@app.command("demo")
+def demo_command(
+    board: BoardOption = "sim-u55c",
+    read_bytes: Annotated[int, typer.Option(help="Bytes of the passage.")] = DEFAULT_READ_BYTES,
+    write_bytes: Annotated[int, typer.Option(help="Bytes to write.")] = DEFAULT_WRITE_BYTES,
+    read_latency: LatencyOption = DEFAULT_READ_LATENCY,
+    seed: Annotated[int, typer.Option(help="Seed of the bytes that are drawn.")] = 0,
+    clock_mhz: ClockOption = ASSUMED_CLOCK_MHZ,
+    bench: Annotated[
+        bool, typer.Option(help="Measure the full shape afterwards, with H_ITER 8.")
+    ] = True,
+    json_file: JsonOption = None,
+) -> None:
+    """Let a small language model read a real passage and continue it on the card."""
+    options = _card_options(board, read_latency=read_latency)
+    with _progress() as tell:
+        report = run_demo(
+            board=_board(board),
+            read_bytes=read_bytes,
+            write_bytes=write_bytes,
+            seed=seed,
+            clock_mhz=clock_mhz,
+            progress=tell,
+            **options,
+        )
+    if json_file != "-":
+        console = Console()
+        for part in demo_tables(report):
+            console.print(part)
+    record: dict[str, Any] = {"demo": report.to_dict()}
+    tables = []
+    if bench:
+        with _progress("full shape: ") as tell:
+            full = bench_decode(
+                FULL_SHAPE,
+                board=_board(board),
+                clock_mhz=clock_mhz,
+                progress=tell,
+                **options,
+            )
+        record["bench"] = full.to_dict()
+        tables.append(decode_table([full]))
+    _output(record, json_file, *tables)
+
+
+def decode_table(reports: Sequence[DecodeBenchReport]) -> Table:
+    """Return the figures of the decode bench for people, one column a configuration."""
+    first = reports[0]
+    shape = first.provenance["config"]
+    where = _where(first.provenance, first.clock_mhz)
+    table = Table(
+        title=f"Decode of one Gated DeltaNet layer: {shape['qk_heads']} query/key heads, "
+        f"{shape['qk_heads'] * shape['group_ratio']} value heads, d = {shape['head_dim']}",
+        caption=where,
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("")
+    for report in reports:
+        table.add_column(f"H_ITER {report.provenance['config']['h_iter']}", justify="right")
+    simulated = "simulated tokens per second" if first.clock_assumed else "tokens per second"
+    rows: dict[str, Callable[[DecodeBenchReport], str]] = {
+        "cycles per token, steady state": lambda r: f"{r.cycles_per_token:,.1f}",
+        "paper's cycles per token": lambda r: (
+            f"{r.paper_cycles_per_token:,}" if r.paper_cycles_per_token else "-"
+        ),
+        "first token, cycles from start to done": lambda r: f"{r.first_token_latency_cycles:,}",
+        f"microseconds per token at {first.clock_mhz:g} MHz": lambda r: (
+            f"{r.microseconds_per_token:.2f}"
+        ),
+        "relative L2 error against FP64": lambda r: f"{r.rel_l2_error:.1e}",
+        "equal to the bit-exact model": lambda r: "yes" if r.bit_exact else "NO",
+        "saturations": lambda r: f"{r.saturations}",
+        f"{simulated}": lambda r: f"{r.tokens_per_wall_second:,.0f}",
+    }
+    for name, value in rows.items():
+        table.add_row(name, *(value(report) for report in reports))
+    return table
+
+
+def demo_tables(report: DemoReport) -> tuple[Panel, Table]:
+    """Return text and figures of the demo for people."""
+    text = Text(report.passage, style="dim")
+    text.append(report.continuation, style="bold")
+    panel = Panel(text, title="read (dim) and written (bold)", title_align="left")
+    config = report.provenance["config"]
+    table = Table(
+        title=f"Language model of {report.layers} Gated DeltaNet layers, every recurrence on the "
+        f"card: {config['qk_heads']} query/key heads, "
+        f"{config['qk_heads'] * config['group_ratio']} value heads, d = {config['head_dim']}",
+        caption=_where(report.provenance, report.clock_mhz),
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("")
+    table.add_column("card", justify="right")
+    table.add_column("FP32", justify="right")
+    table.add_row(
+        f"bits per byte over {report.read_bytes} bytes",
+        f"{report.bits_per_byte:.5f}",
+        f"{report.reference_bits_per_byte:.5f}",
+    )
+    table.add_row("same next byte expected", f"{100 * report.next_byte_agreement:.2f} %", "")
+    same = report.continuation == report.reference_continuation
+    table.add_row("same continuation written", "yes" if same else "no", "")
+    table.add_row("cycles per token and layer", f"{report.cycles_per_token:,.1f}", "")
+    table.add_row(
+        f"microseconds per token and layer at {report.clock_mhz:g} MHz",
+        f"{report.microseconds_per_token:.2f}",
+        "",
+    )
+    return panel, table
+
+
+def _where(provenance: dict[str, Any], clock_mhz: float) -> str:
+    if provenance["simulated"]:
+        return (
+            f"SIMULATED: cycles of the RTL on {provenance['board']}; {clock_mhz:g} MHz is assumed, "
+            "not measured."
+        )
+    return f"Measured on {provenance['board']} at {clock_mhz:g} MHz."
+
+
+def _shapes(h_iter: str, **sizes: int) -> list[DecodeShape]:
+    try:
+        return [DecodeShape(h_iter=int(value), **sizes) for value in h_iter.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _board(name: str) -> str | int:
+    return int(name) if name.isdecimal() else name
+
+
+def _card_options(board: str, *, read_latency: int) -> dict[str, Any]:
+    """Return options that only a simulated card has."""
+    return {"read_latency": read_latency} if board.startswith("sim-") else {}
+
+
+def _output(record: object, json_file: str | None, *tables: Table) -> None:
+    text = json.dumps(record, indent=2, allow_nan=False)
+    if json_file == "-":
+        sys.stdout.write(text + "\n")
+        return
+    if json_file is not None:
+        Path(json_file).write_text(text + "\n", encoding="utf-8")
+    console = Console()
+    for table in tables:
+        console.print(table)
+
+
+@contextmanager
+def _progress(prefix: str = "") -> Iterator[Tell]:
+    """Show bars on standard error, one for each thing that is going on."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, Any] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(prefix + what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield tell
+
+
+def main() -> None:
+    """Run the command line; errors that the package foresees end it with their message."""
+    try:
+        app()
+    except FastdeltaError as error:
+        Console(stderr=True, highlight=False).print(Text(f"fastdelta: {error}", style="red"))
+        sys.exit(1)

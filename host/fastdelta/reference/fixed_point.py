@@ -42,7 +42,7 @@ def wrap(value: IntArray, bits: int) -> IntArray:
 
 
 def block_float(
-    values: npt.NDArray[np.floating],
+    values: npt.NDArray[np.floating[Any]],
 ) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int8]]:
     """Quantise vectors to int16 mantissas with one power-of-two exponent each.
 

@@ -135,6 +135,11 @@ class PynqBoard:
         Returns what is known of the card, once the overlay is loaded.
     release : callable
         Gives the device up.
+
+    Attributes
+    ----------
+    device
+        The PYNQ device.
     """
 
     def __init__(
@@ -144,7 +149,7 @@ class PynqBoard:
         describe: Callable[[Any], BoardInfo],
         release: Callable[[], None],
     ) -> None:
-        self._device = device
+        self.device = device
         self._path = overlay
         self._release = release
         self._driver: Any = None
@@ -162,9 +167,9 @@ class PynqBoard:
         from fastdelta.drivers.decode import DecodeKernel
 
         try:
-            overlay = Overlay(str(self._path), device=self._device)
+            overlay = Overlay(str(self._path), device=self.device)
         except (RuntimeError, OSError) as error:
-            raise OverlayError(f"{self._device.name} cannot load {self._path} ({error})") from error
+            raise OverlayError(f"{self.device.name} cannot load {self._path} ({error})") from error
         names = [
             name
             for name, description in overlay.ip_dict.items()

@@ -34,6 +34,7 @@ from fastdelta.shapes import DecodeShape
 
 FULL_SHAPE = DecodeShape()
 DEFAULT_READ_LATENCY = 64
+SHOWN_BYTES = 480  # of the passage
 
 app = typer.Typer(
     help="Accelerators for long-context language models on a real or a simulated Alveo card.",
@@ -211,9 +212,12 @@ def decode_table(reports: Sequence[DecodeBenchReport]) -> Table:
 
 def demo_tables(report: DemoReport) -> tuple[Panel, Table]:
     """Return text and figures of the demo for people."""
-    text = Text(report.passage, style="dim")
+    shown = report.passage[-SHOWN_BYTES:].partition("\n")[2] or report.passage[-SHOWN_BYTES:]
+    text = Text("... " + shown, style="dim")
     text.append(report.continuation, style="bold")
-    panel = Panel(text, title="read (dim) and written (bold)", title_align="left")
+    panel = Panel(
+        text, title="end of what was read (dim) and what was written (bold)", title_align="left"
+    )
     config = report.provenance["config"]
     table = Table(
         title=f"Language model of {report.layers} Gated DeltaNet layers, every recurrence on the "
@@ -234,6 +238,7 @@ def demo_tables(report: DemoReport) -> tuple[Panel, Table]:
     table.add_row("same next byte expected", f"{100 * report.next_byte_agreement:.2f} %", "")
     same = report.continuation == report.reference_continuation
     table.add_row("same continuation written", "yes" if same else "no", "")
+    table.add_row("saturations", f"{report.counters.saturations}", "")
     table.add_row("cycles per token and layer", f"{report.cycles_per_token:,.1f}", "")
     table.add_row(
         f"microseconds per token and layer at {report.clock_mhz:g} MHz",

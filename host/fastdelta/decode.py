@@ -146,6 +146,11 @@ class DecodeAccelerator:
         Parameters of the kernel.
     provenance : Provenance
         Card, configuration and versions, as in every result.
+    board : Board
+        The card; through PYNQ its ``device`` is PYNQ's.
+    watchdog_cycles : int or None
+        Cycles after which the kernel gives up a run; None for many times what the run needs. It
+        ends a run once what the memory owes has come; a memory that never answers needs `timeout`.
     """
 
     def __init__(
@@ -161,7 +166,7 @@ class DecodeAccelerator:
             raise RangeError(f"timeout is {timeout}; it must be above 0 seconds")
         if watchdog_cycles is not None and not 0 <= watchdog_cycles < 1 << 32:
             raise RangeError(f"watchdog_cycles is {watchdog_cycles}; allowed are 0 to 2**32 - 1")
-        self._board = board
+        self.board = board
         self._closed = False
         version, self.shape = self._identify(shape)
         self.provenance = Provenance(
@@ -181,7 +186,7 @@ class DecodeAccelerator:
                 f"buffer_bytes is {buffer_bytes}; a state or token of this shape needs {smallest}"
             )
         self._tokens_per_run = min(MAX_TOKENS_PER_RUN, buffer_bytes // token_bytes)
-        self._watchdog_cycles = watchdog_cycles
+        self.watchdog_cycles = watchdog_cycles
         self._configurations = [_Configuration() for _ in range(shape.contexts)]
         self._queue = RunQueue(board, shape.contexts, timeout)
         try:
@@ -198,12 +203,12 @@ class DecodeAccelerator:
 
     def _identify(self, expected: DecodeShape | None) -> tuple[str, DecodeShape]:
         """Read version and parameters of the kernel, and refuse another kernel than expected."""
-        read = self._board.kernel.read_register
+        read = self.board.kernel.read_register
         version = read(Register.VERSION)
         name = f"{version >> 16}.{version & 0xFFFF}"
         if version >> 16 != VERSION_VALUE >> 16:
             raise OverlayError(
-                f"kernel on {self._board.info.name} has version {name}; this host needs "
+                f"kernel on {self.board.info.name} has version {name}; this host needs "
                 f"{VERSION_VALUE >> 16}.x: load an overlay built from the same release"
             )
         head_dim, qk_heads, group_ratio, h_iter = read(Register.SHAPE0).to_bytes(4, "little")
@@ -219,12 +224,12 @@ class DecodeAccelerator:
             )
         except ValueError as error:
             raise OverlayError(
-                f"kernel on {self._board.info.name} reports impossible parameters ({error}); "
+                f"kernel on {self.board.info.name} reports impossible parameters ({error}); "
                 "load an overlay built from the same release"
             ) from error
         if expected is not None and found != expected:
             raise OverlayError(
-                f"kernel on {self._board.info.name} was built as {found}, not as {expected}; "
+                f"kernel on {self.board.info.name} was built as {found}, not as {expected}; "
                 "load the overlay of that shape, or open without a shape"
             )
         return name, found
@@ -250,7 +255,7 @@ class DecodeAccelerator:
                 self._queue.drain()
             finally:
                 self._queue.free_buffers()
-                self._board.close()
+                self.board.close()
 
     def configure(
         self,
@@ -635,8 +640,8 @@ class DecodeAccelerator:
 
     def _watchdog(self, tokens: int) -> int:
         """Return the cycles after which the kernel gives up: many times what a run needs."""
-        if self._watchdog_cycles is not None:
-            return self._watchdog_cycles
+        if self.watchdog_cycles is not None:
+            return self.watchdog_cycles
         shape = self.shape
         token_cycles = _WATCHDOG_TOKEN + max(
             shape.passes * shape.head_dim,

@@ -16,13 +16,16 @@ import numpy as np
 from fastdelta.bench.decode import ASSUMED_CLOCK_MHZ, Progress
 from fastdelta.errors import InputError
 from fastdelta.language_model import LanguageModel, bits_per_byte, held_out_text, load_weights
-from fastdelta.recurrence import open_recurrence
+from fastdelta.recurrence import ValueRange, open_recurrence
 from fastdelta.reference.layer import Float32Array
 from fastdelta.results import KernelCounters, Seconds
 
-DEFAULT_READ_BYTES = 768
+DEFAULT_READ_BYTES = 2048
 DEFAULT_WRITE_BYTES = 240
 TEMPERATURE = 0.5
+CALIBRATION_BYTES = 256
+"""Bytes at the start of the passage from which the value scales of the heads are set."""
+
 _PIECE = 64  # bytes that a model reads at a time, so that progress can be told
 
 
@@ -125,7 +128,7 @@ def run_demo(
     board : str or int
         As for `fastdelta.Accelerator.open`.
     read_bytes : int
-        Bytes of the text to read, at least 2.
+        Bytes of the text to read, at least 2; the passage ends after the last space among them.
     write_bytes : int
         Bytes to write, at least 1.
     seed : int
@@ -143,12 +146,19 @@ def run_demo(
     if write_bytes < 1:
         raise InputError(f"write_bytes is {write_bytes}; it must be at least 1")
     tell = progress or (lambda *_: None)
-    passage = text[:read_bytes]
+    passage = text[: text.rfind(b" ", 1, read_bytes) + 1] or text[:read_bytes]
     weights = load_weights()
+    calibration = ValueRange(weights.a_log, weights.dt_bias)
+    LanguageModel(weights, calibration).forward(passage[:CALIBRATION_BYTES])
     tell("opening the card", 0, 1)
     began = time.perf_counter()
     recurrence = open_recurrence(
-        weights.shape.layer, weights.a_log, weights.dt_bias, board=board, **options
+        weights.shape.layer,
+        weights.a_log,
+        weights.dt_bias,
+        board=board,
+        value_exponent=calibration.value_exponents(),
+        **options,
     )
     with recurrence.accelerator as engine:
         setup_seconds = time.perf_counter() - began
@@ -161,9 +171,11 @@ def run_demo(
         run_seconds = time.perf_counter() - began
         own_clock = engine.provenance.clock_mhz
         provenance = engine.provenance.to_dict()
-    in_float = LanguageModel(weights)
-    reference = read(in_float, passage, tell, "reading in FP32")
-    reference_written = write(in_float, reference[-1], write_bytes, seed, tell, "writing in FP32")
+    float_model = LanguageModel(weights)
+    reference = read(float_model, passage, tell, "reading in FP32")
+    reference_written = write(
+        float_model, reference[-1], write_bytes, seed, tell, "writing in FP32"
+    )
     layers = weights.shape.layers
     return DemoReport(
         passage=passage.decode("ascii"),
@@ -172,11 +184,11 @@ def run_demo(
         bits_per_byte=bits_per_byte(logits[:-1], passage[1:]),
         reference_bits_per_byte=bits_per_byte(reference[:-1], passage[1:]),
         next_byte_agreement=next_byte_agreement(logits, reference),
-        read_bytes=read_bytes,
+        read_bytes=len(passage),
         written_bytes=write_bytes,
         layers=layers,
         cycles_per_token=read_cycles / read_tokens,
-        cycles_per_byte=read_cycles / read_bytes,
+        cycles_per_byte=read_cycles / len(passage),
         writing_cycles_per_byte=(recurrence.kernel_cycles - read_cycles) / max(write_bytes - 1, 1),
         counters=recurrence.counters,
         seconds=recurrence.seconds,

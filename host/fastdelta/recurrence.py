@@ -5,14 +5,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from fastdelta.accelerator import Accelerator
 from fastdelta.decode import DecodeAccelerator
 from fastdelta.errors import InputError
-from fastdelta.reference.layer import Float32Array, GatedDeltaLayerShape
+from fastdelta.reference.layer import Float32Array, FloatRecurrence, GatedDeltaLayerShape
 from fastdelta.results import KernelCounters, Seconds
 from fastdelta.shapes import DecodeShape
 
 MAX_H_ITER = 16
+
+VALUE_PEAK = 4.0
+"""Magnitude that v should stay below in units of its value scale: then the state stays below 32."""
 
 
 def decode_shape(layer: GatedDeltaLayerShape, layers: int, **sizes: int) -> DecodeShape:
@@ -43,6 +49,45 @@ def decode_shape(layer: GatedDeltaLayerShape, layers: int, **sizes: int) -> Deco
             **sizes,
         }
     )
+
+
+class ValueRange(FloatRecurrence):
+    """The float reference, which also notes how large v becomes.
+
+    Attributes
+    ----------
+    peaks : array [layers, value_heads]
+        Largest magnitude of v so far.
+    """
+
+    def __init__(self, a_log: Float32Array, dt_bias: Float32Array) -> None:
+        super().__init__(a_log, dt_bias)
+        self.peaks = np.zeros_like(a_log)
+
+    def __call__(
+        self,
+        layer_index: int,
+        q: Float32Array,
+        k: Float32Array,
+        v: Float32Array,
+        a: Float32Array,
+        b: Float32Array,
+    ) -> Float32Array:
+        """Advance one layer; see `fastdelta.reference.layer.Recurrence`."""
+        if len(v):
+            np.maximum(
+                self.peaks[layer_index],
+                np.abs(v).max(axis=(0, 2)),
+                out=self.peaks[layer_index],
+            )
+        return super().__call__(layer_index, q, k, v, a, b)
+
+    def value_exponents(self) -> npt.NDArray[np.int64]:
+        """Return the value exponents, [layers, value_heads], that suit what was seen."""
+        exponents: npt.NDArray[np.int64] = np.ceil(
+            np.log2(np.maximum(self.peaks, 1e-9) / VALUE_PEAK)
+        ).astype(np.int64)
+        return exponents
 
 
 class AcceleratorRecurrence:

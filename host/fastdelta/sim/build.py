@@ -149,7 +149,7 @@ def build_board(*, cache: Path | None = None, quiet: bool = False) -> Build:
             _run([*_launcher(), *command, "-c", "-o", str(target), str(source)], folder, log)
         _run([*command, "-shared", "-o", str(folder / _LIBRARY), *objects, "-ldl"], folder, log)
 
-    return _cached("board", key, "the board model", make, {}, cache, quiet)
+    return cached_library("board", key, "the board model", make, {}, cache, quiet)
 
 
 def build_kernel(
@@ -244,7 +244,7 @@ def build_kernel(
     shown = {"kernel": interface.name, "parameters": everything, "trace": trace}
     sizes = " ".join(f"{name}={value}" for name, value in everything.items())
     title = f"the simulated {interface.instance} kernel" + (f" ({sizes})" if sizes else "")
-    return _cached("kernels", key, title, make, shown, cache, quiet)
+    return cached_library("kernels", key, title, make, shown, cache, quiet)
 
 
 def find_kernel(key: str, *, cache: Path | None = None) -> Path | None:
@@ -361,7 +361,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _cached(
+def cached_library(
     kind: str,
     key: str,
     title: str,
@@ -370,7 +370,21 @@ def _cached(
     cache: Path | None,
     quiet: bool,
 ) -> Build:
-    """Return a library from the cache, made first if it is not there."""
+    """Return a library from the cache, made first if it is not there.
+
+    Parameters
+    ----------
+    kind, key
+        Folder in the cache.
+    title
+        What is built, for messages.
+    make
+        Builds ``library.so`` in a folder and writes the tools' output to a log.
+    description
+        What to note beside the library.
+    cache, quiet
+        As for `build_board`.
+    """
     root = (cache or cache_folder()) / kind
     final = root / key
     library = final / _LIBRARY
@@ -414,5 +428,5 @@ def _progress(message: str, quiet: bool) -> Iterator[None]:
         with console.status(message + " ..."):
             yield
     else:
-        console.print(message + " ...", highlight=False)
+        console.print(message + " ...", highlight=False, soft_wrap=True)
         yield

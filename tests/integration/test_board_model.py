@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import (
+from vector_add_board import (
     CHANGE_DATA,
     CHUNK_BEATS,
     DONE_EARLY,

@@ -8,6 +8,7 @@ from typing import Any
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge, ValueChange
+from cocotb.utils import get_sim_time
 
 CLOCK_PERIOD_NS = 4
 
@@ -25,7 +26,6 @@ class ClockDomain:
         self.flush = flush
         self.in_reset = True
         self.edge = RisingEdge(clk)
-        self.cycle = 0
 
     def start(self) -> None:
         """Assert reset and start the clock, low first, so that reset comes before an edge."""
@@ -35,12 +35,11 @@ class ClockDomain:
             cocotb.start_soon(self._watch(self.flush))
         cocotb.start_soon(self._watch(self.rst_n))
         Clock(self.clk, CLOCK_PERIOD_NS, unit="ns", impl="gpi").start(start_high=False)
-        cocotb.start_soon(self._count())
 
-    async def _count(self) -> None:
-        while True:
-            await self.edge
-            self.cycle += 1
+    @property
+    def cycle(self) -> int:
+        """Return the number of the present clock cycle."""
+        return int(get_sim_time("ns")) // CLOCK_PERIOD_NS
 
     async def _watch(self, signal: Any) -> None:
         while True:

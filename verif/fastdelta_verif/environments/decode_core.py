@@ -10,7 +10,7 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from cocotb.triggers import Combine
+from cocotb.triggers import Combine, Event
 from pyuvm import uvm_analysis_port, uvm_component, uvm_env
 
 from fastdelta.packing import unpack_output, unpack_state, unpack_tokens
@@ -110,25 +110,34 @@ class DecodeCoreScoreboard(Scoreboard):
         self._streams = {name: self.queue(f"{name} beats") for name in ("qk", "v", "o")}
         self._running = self.queue("commands without cmd_done")
         self._done = self.queue("finished commands to check")
+        self._something_done = Event()
+        self.something_checked = Event()
 
     def connect_monitors(
         self, command: CommandAgent, streams: dict[str, StreamSourceAgent | StreamSinkAgent]
     ) -> None:
         """Subscribe to every monitor."""
         self.subscribe(command.monitor.taken, self._running.append)
-        self.subscribe(command.monitor.done, self._done.append)
+        self.subscribe(command.monitor.done, self._finish)
         for name, agent in streams.items():
             self.subscribe(agent.monitor.port, self._streams[name].append)
+
+    def _finish(self, finished: Finished) -> None:
+        self._done.append(finished)
+        self._something_done.set()
 
     async def check(self, domain: ClockDomain) -> None:
         """Check finished commands, a cycle late, when every monitor has had its turn."""
         while True:
+            await self._something_done.wait()
+            self._something_done.clear()
             await domain.edge
             while self._done:
                 finished = self._done.popleft()
                 command = self._running.popleft()
                 assert finished.command == command
                 self._check(finished)
+            self.something_checked.set()
 
     def interrupted(self, *, reset: bool) -> None:
         """Forget what was under way; all contexts are cleared by reset, flush loses one."""
@@ -275,7 +284,8 @@ class DecodeCoreEnvironment(uvm_env):
         tasks = self._launch(works)
         await Combine(*tasks)
         while len(self.scoreboard.checked) < before + len(works):
-            await self.domain.edge
+            self.scoreboard.something_checked.clear()
+            await self.scoreboard.something_checked.wait()
         return self.scoreboard.checked[before:]
 
     def _launch(self, works: tuple[Work, ...]) -> list[Any]:

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameter sets of the decode engine that the regression sweeps, and their designs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fastdelta_verif.build import Design, needed_sources, rtl_sources
+
+# Most tests run on this one: two passes a token, two value heads a query/key head, and a v packet
+# of several beats.
+BASE: Mapping[str, int] = {
+    "HEAD_DIM": 16,
+    "QK_HEADS": 2,
+    "GROUP_RATIO": 2,
+    "H_ITER": 2,
+    "CONTEXTS": 2,
+    "BUS_WIDTH": 128,
+    "POST_COLUMNS": 2,
+    "STATE_PITCH": 32,
+}
+
+# head dimension, query/key heads, ratio, H_ITER, contexts, bus width, columns finished at once,
+# pitch of the state: every value of each parameter, H_ITER below, at and above the ratio, one pass
+# and several, numbers of heads that are no power of two.
+_SWEEP = {
+    "one_head": (32, 1, 1, 1, 1, 128, 1, 32),
+    "three_heads": (48, 3, 1, 3, 1, 256, 4, 32),
+    "below_ratio": (16, 2, 4, 1, 2, 128, 2, 27),
+    "two_of_four": (32, 2, 4, 2, 3, 256, 1, 32),
+    "at_ratio": (64, 1, 4, 4, 1, 512, 4, 32),
+    "eight_heads": (64, 4, 2, 8, 1, 512, 2, 32),
+    "sixteen_heads": (16, 4, 4, 16, 3, 512, 2, 27),
+    "half_beat": (16, 1, 1, 1, 2, 512, 4, 32),
+    "five_beats": (80, 1, 2, 2, 1, 512, 2, 32),
+    "wide_head": (128, 1, 2, 1, 2, 512, 1, 27),
+    "narrow_bus": (128, 2, 1, 2, 1, 128, 4, 32),
+}
+SWEEP: Mapping[str, Mapping[str, int]] = {
+    name: dict(zip(BASE, values, strict=True)) for name, values in _SWEEP.items()
+}
+
+# Qwen3-Next's layer.
+FULL: Mapping[str, int] = {
+    "HEAD_DIM": 128,
+    "QK_HEADS": 16,
+    "GROUP_RATIO": 2,
+    "H_ITER": 8,
+    "CONTEXTS": 1,
+    "BUS_WIDTH": 512,
+    "POST_COLUMNS": 2,
+    "STATE_PITCH": 32,
+}
+
+
+def decode_core(
+    parameters: Mapping[str, int],
+    simulator: str = "verilator",
+    sources: Sequence[Path] | None = None,
+) -> Design:
+    """Return the decode core; ``sources`` replace those of the file list."""
+    used = needed_sources("decode_core", sources or rtl_sources("decode"))
+    return Design("decode_core", used, parameters, simulator=simulator)

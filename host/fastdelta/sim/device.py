@@ -499,11 +499,13 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
 
     def flush(self, bo: int, offset: int, ptr: int, size: int) -> None:
         """Copy from the host to the device."""
-        self.board.copy_to_memory(self._place(bo, offset, size), ptr, size)
+        address = self._place(bo, offset, size)
+        self.board.copy_to_memory(address, ptr, size)
 
     def invalidate(self, bo: int, offset: int, ptr: int, size: int) -> None:
         """Copy from the device to the host."""
-        self.board.copy_from_memory(self._place(bo, offset, size), ptr, size)
+        address = self._place(bo, offset, size)
+        self.board.copy_from_memory(address, ptr, size)
 
     def get_exec_bo(self) -> ExecBuffer:
         """Return memory for a command packet."""

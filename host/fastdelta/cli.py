@@ -258,8 +258,11 @@ def _where(provenance: dict[str, Any], clock_mhz: float) -> str:
 
 
 def _shapes(h_iter: str, **sizes: int) -> list[DecodeShape]:
+    values = h_iter.split(",")
+    if not all(value.isdecimal() for value in values):
+        raise typer.BadParameter(f"--h-iter is {h_iter!r}; give numbers, such as 8 or 2,4,8,16")
     try:
-        return [DecodeShape(h_iter=int(value), **sizes) for value in h_iter.split(",")]
+        return [DecodeShape(h_iter=int(value), **sizes) for value in values]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

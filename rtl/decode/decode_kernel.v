@@ -14,6 +14,7 @@
 `default_nettype none
 
 module decode_kernel #(
+    // The core refuses illegal values at elaboration.
     parameter integer HEAD_DIM    = 128,  // key and value dimension, multiple of 16 from 16 to 128
     parameter integer QK_HEADS    = 16,   // query/key heads, 1 to 64
     parameter integer GROUP_RATIO = 2,    // value heads per query/key head: 1, 2 or 4
@@ -21,7 +22,10 @@ module decode_kernel #(
     // divisor of GROUP_RATIO.
     parameter integer H_ITER      = 8,
     parameter integer CONTEXTS    = 1,    // resident states, 1 to 64
-    parameter integer BUS_WIDTH   = 512   // bits of a beat: 128, 256 or 512
+    parameter integer BUS_WIDTH   = 512,  // bits of a beat: 128, 256 or 512
+    // Choices of the core that change no result (decode_core.v).
+    parameter integer POST_COLUMNS = 2,   // columns finished a cycle and head: 1, 2 or 4
+    parameter integer STATE_PITCH  = 27   // bits between stored state elements, 27 to 32
 ) (
     input wire ap_clk,
     input wire ap_rst_n,
@@ -96,31 +100,6 @@ module decode_kernel #(
     input  wire                   m_axi_o_bvalid,
     output wire                   m_axi_o_bready
 );
-
-  generate
-    if (HEAD_DIM < 16 || HEAD_DIM > 128 || HEAD_DIM % 16 != 0) begin : g_head_dim_is_illegal
-      decode_kernel_needs_a_HEAD_DIM_that_is_a_multiple_of_16_from_16_to_128 illegal ();
-    end
-    if (QK_HEADS < 1 || QK_HEADS > 64) begin : g_qk_heads_is_illegal
-      decode_kernel_needs_QK_HEADS_from_1_to_64 illegal ();
-    end
-    if (GROUP_RATIO != 1 && GROUP_RATIO != 2 && GROUP_RATIO != 4) begin : g_group_ratio_is_illegal
-      decode_kernel_needs_a_GROUP_RATIO_of_1_2_or_4 illegal ();
-    end
-    if (H_ITER < 1 || H_ITER > 16) begin : g_h_iter_is_illegal
-      decode_kernel_needs_a_H_ITER_from_1_to_16 illegal ();
-    end else if ((QK_HEADS * GROUP_RATIO) % H_ITER != 0) begin : g_h_iter_does_not_divide_heads
-      decode_kernel_needs_a_H_ITER_that_divides_QK_HEADS_times_GROUP_RATIO illegal ();
-    end else if (H_ITER % GROUP_RATIO != 0 && GROUP_RATIO % H_ITER != 0) begin : g_h_iter_cuts_groups
-      decode_kernel_needs_a_H_ITER_that_is_a_multiple_or_divisor_of_GROUP_RATIO illegal ();
-    end
-    if (CONTEXTS < 1 || CONTEXTS > 64) begin : g_contexts_is_illegal
-      decode_kernel_needs_CONTEXTS_from_1_to_64 illegal ();
-    end
-    if (BUS_WIDTH != 128 && BUS_WIDTH != 256 && BUS_WIDTH != 512) begin : g_bus_width_is_illegal
-      decode_kernel_needs_a_BUS_WIDTH_of_128_256_or_512 illegal ();
-    end
-  endgenerate
 
   localparam integer MAX_BURST = 64;
   localparam integer READ_FIFO_BEATS = 256;
@@ -437,12 +416,14 @@ module decode_kernel #(
   );
 
   decode_core #(
-      .HEAD_DIM   (HEAD_DIM),
-      .QK_HEADS   (QK_HEADS),
-      .GROUP_RATIO(GROUP_RATIO),
-      .H_ITER     (H_ITER),
-      .CONTEXTS   (CONTEXTS),
-      .BUS_WIDTH  (BUS_WIDTH)
+      .HEAD_DIM    (HEAD_DIM),
+      .QK_HEADS    (QK_HEADS),
+      .GROUP_RATIO (GROUP_RATIO),
+      .H_ITER      (H_ITER),
+      .CONTEXTS    (CONTEXTS),
+      .BUS_WIDTH   (BUS_WIDTH),
+      .POST_COLUMNS(POST_COLUMNS),
+      .STATE_PITCH (STATE_PITCH)
   ) core (
       .clk               (ap_clk),
       .rst_n             (ap_rst_n),

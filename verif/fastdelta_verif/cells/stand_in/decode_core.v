@@ -16,7 +16,9 @@ module decode_core #(
     parameter integer GROUP_RATIO = 2,
     parameter integer H_ITER      = 8,
     parameter integer CONTEXTS    = 1,
-    parameter integer BUS_WIDTH   = 512
+    parameter integer BUS_WIDTH   = 512,
+    parameter integer POST_COLUMNS = 2,
+    parameter integer STATE_PITCH  = 27
 ) (
     input wire clk,
     input wire rst_n,

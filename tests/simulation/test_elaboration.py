@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Illegal parameters stop Verilator, Icarus and Yosys; legal ones elaborate in all of them.
+
+A module instantiates, in a generate block that only illegal values enter, a module that does not
+exist and whose name says the rule: all tools refuse that, and print the name.
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from fastdelta_verif.build import REPOSITORY, rtl_sources
+
+LEGAL: dict[tuple[str, str], list[dict[str, int]]] = {
+    ("common", "skid_buffer"): [{"WIDTH": 1}, {"WIDTH": 600}],
+    ("common", "stream_fifo"): [{"WIDTH": 1, "DEPTH": 2}, {"DEPTH": 65536}],
+    ("common", "axi_read_mover"): [
+        {"DATA_WIDTH": 32, "MAX_BURST": 256, "FIFO_BEATS": 256},
+        {"DATA_WIDTH": 1024, "ADDRESS_WIDTH": 32, "MAX_BURST": 1, "FIFO_BEATS": 2},
+    ],
+    ("common", "axi_write_mover"): [
+        {"DATA_WIDTH": 32, "MAX_BURST": 256, "FIFO_BEATS": 2, "OUTSTANDING": 256},
+        {"DATA_WIDTH": 1024, "ADDRESS_WIDTH": 32, "MAX_BURST": 1, "OUTSTANDING": 2},
+    ],
+    ("decode", "decode_kernel"): [
+        {"HEAD_DIM": 16, "QK_HEADS": 1, "GROUP_RATIO": 4, "H_ITER": 2, "BUS_WIDTH": 128},
+        {"HEAD_DIM": 48, "QK_HEADS": 3, "GROUP_RATIO": 1, "H_ITER": 3, "CONTEXTS": 64},
+    ],
+}
+ILLEGAL = [
+    ("common", "skid_buffer", {"WIDTH": 0}, "WIDTH"),
+    ("common", "stream_fifo", {"WIDTH": 0}, "WIDTH"),
+    ("common", "stream_fifo", {"DEPTH": 1}, "DEPTH"),
+    ("common", "stream_fifo", {"DEPTH": 48}, "DEPTH"),
+    ("common", "stream_fifo", {"DEPTH": 131072}, "DEPTH"),
+    ("common", "axi_burst_planner", {"ADDRESS_WIDTH": 31}, "ADDRESS_WIDTH"),
+    ("common", "axi_burst_planner", {"DATA_WIDTH": 16}, "DATA_WIDTH"),
+    ("common", "axi_burst_planner", {"DATA_WIDTH": 96}, "DATA_WIDTH"),
+    ("common", "axi_burst_planner", {"DATA_WIDTH": 2048}, "DATA_WIDTH"),
+    ("common", "axi_burst_planner", {"MAX_BURST": 0}, "MAX_BURST"),
+    ("common", "axi_burst_planner", {"MAX_BURST": 257}, "MAX_BURST"),
+    ("common", "axi_read_mover", {"MAX_BURST": 64, "FIFO_BEATS": 32}, "FIFO_BEATS"),
+    ("common", "axi_write_mover", {"OUTSTANDING": 1}, "OUTSTANDING"),
+    ("common", "axi_write_mover", {"OUTSTANDING": 12}, "OUTSTANDING"),
+    ("decode", "decode_kernel", {"HEAD_DIM": 8}, "HEAD_DIM"),
+    ("decode", "decode_kernel", {"HEAD_DIM": 40}, "HEAD_DIM"),
+    ("decode", "decode_kernel", {"HEAD_DIM": 144}, "HEAD_DIM"),
+    ("decode", "decode_kernel", {"QK_HEADS": 0}, "QK_HEADS"),
+    ("decode", "decode_kernel", {"QK_HEADS": 65}, "QK_HEADS"),
+    ("decode", "decode_kernel", {"GROUP_RATIO": 3, "H_ITER": 1}, "GROUP_RATIO"),
+    ("decode", "decode_kernel", {"H_ITER": 0}, "H_ITER"),
+    ("decode", "decode_kernel", {"QK_HEADS": 16, "H_ITER": 32}, "H_ITER"),
+    ("decode", "decode_kernel", {"H_ITER": 3}, "H_ITER"),
+    ("decode", "decode_kernel", {"QK_HEADS": 3, "GROUP_RATIO": 4, "H_ITER": 6}, "H_ITER"),
+    ("decode", "decode_kernel", {"CONTEXTS": 0}, "CONTEXTS"),
+    ("decode", "decode_kernel", {"CONTEXTS": 65}, "CONTEXTS"),
+    ("decode", "decode_kernel", {"BUS_WIDTH": 1024}, "BUS_WIDTH"),
+    ("decode", "decode_kernel", {"BUS_WIDTH": 192}, "BUS_WIDTH"),
+]
+# The kernel is large; each illegal value is one change to this shape.
+SMALL = {
+    "HEAD_DIM": 16,
+    "QK_HEADS": 2,
+    "GROUP_RATIO": 2,
+    "H_ITER": 2,
+    "CONTEXTS": 1,
+    "BUS_WIDTH": 128,
+}
+
+
+def command(
+    tool: str, kernel: str, top: str, parameters: Mapping[str, int], scratch: Path
+) -> list[str]:
+    """Return the command that elaborates a module with some parameters."""
+    sources = [str(source) for source in rtl_sources(kernel)]
+    if tool == "verilator":
+        values = [f"-G{name}={value}" for name, value in parameters.items()]
+        options = ["--lint-only", "-Wno-fatal", "--top-module", top, *values]
+        return [str(REPOSITORY / ".tools/verilator/bin/verilator"), *options, *sources]
+    if tool == "icarus":
+        values = [f"-P{top}.{name}={value}" for name, value in parameters.items()]
+        return ["iverilog", "-g2012", "-t", "null", "-s", top, *values, *sources]
+    script = scratch / "elaborate.ys"
+    reads = [f"read_verilog -defer{' -sv' * source.endswith('.sv')} {source}" for source in sources]
+    values = [f"-chparam {name} {value}" for name, value in parameters.items()]
+    script.write_text("\n".join([*reads, f"hierarchy -check -top {top} {' '.join(values)}"]) + "\n")
+    program = "import sys; from pyosys import libyosys as y; y.run_pass(sys.argv[1], y.Design())"
+    return [sys.executable, "-c", program, f"script {script}"]
+
+
+def elaborate(
+    tool: str, kernel: str, top: str, parameters: Mapping[str, int], scratch: Path
+) -> tuple[int, str]:
+    """Return exit code and output of a tool."""
+    result = subprocess.run(
+        command(tool, kernel, top, parameters, scratch),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return result.returncode, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("tool", ["verilator", "icarus", "yosys"])
+@pytest.mark.parametrize(("kernel", "top"), LEGAL)
+def test_legal_parameters(kernel: str, top: str, tool: str, tmp_path: Path) -> None:
+    for parameters in [{}, *LEGAL[kernel, top]]:
+        code, output = elaborate(tool, kernel, top, parameters, tmp_path)
+        assert code == 0, f"{parameters}: {output}"
+
+
+@pytest.mark.parametrize("tool", ["verilator", "icarus", "yosys"])
+def test_illegal_parameters(tool: str, tmp_path: Path) -> None:
+    for kernel, top, parameters, rule in ILLEGAL:
+        base = SMALL if kernel == "decode" else {}
+        code, output = elaborate(tool, kernel, top, {**base, **parameters}, tmp_path)
+        assert code != 0, f"{tool} takes {top} with {parameters}"
+        named = re.findall(r"illegal_parameter_\w+|\w+_needs_\w+", output)
+        assert any(rule in word for word in named), f"{top} {parameters}: {output}"

@@ -1,0 +1,795 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the decode kernel around a stand-in core: checks, codes, faults, control protocol.
+
+Every run has its own memory regions of exactly the bytes that it may touch.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import cocotb
+import pyuvm
+from cocotb.triggers import Timer
+from pyuvm import uvm_test
+
+from fastdelta.registers.decode import (
+    CTRL_AP_CONTINUE,
+    CTRL_AP_DONE,
+    CTRL_AP_IDLE,
+    CTRL_AP_READY,
+    CTRL_AP_START,
+    GIE_ENABLE,
+    IER_AP_DONE,
+    IER_AP_READY,
+    ISR_AP_DONE,
+    ISR_AP_READY,
+    VERSION_VALUE,
+    Command,
+    Register,
+    Status,
+)
+from fastdelta.shapes import DecodeShape
+from fastdelta_verif.agents.axi4_memory import (
+    DECERR,
+    SLVERR,
+    Burst,
+    Faults,
+    Memory,
+    ReadMemoryAgent,
+    WriteMemoryAgent,
+    read_bus,
+    write_bus,
+)
+from fastdelta_verif.agents.axi_lite import (
+    LiteAccess,
+    LiteAgent,
+    LiteItem,
+    LiteSequence,
+    axi_lite_bus,
+)
+from fastdelta_verif.agents.clock_domain import ClockDomain
+from fastdelta_verif.agents.handshake import THROTTLES
+from fastdelta_verif.cells.movers import expected_bursts
+from fastdelta_verif.cells.stand_in import BAD_BIT, WORD, StandInModel
+from fastdelta_verif.scoreboard import Scoreboard
+from fastdelta_verif.settings import Settings
+
+MAX_BURST = 64
+MAGIC = 0x31524446
+RESULT_BYTES = 64
+COUNTERS = [register for register in Register if register >= Register.TOKENS_DONE]
+RUN_LIMIT_CYCLES = 60_000
+PORTS = ("qk", "v", "o")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Arguments of a run and the data at its pointers."""
+
+    command: int
+    context: int = 0
+    tokens: int = 0
+    flags: int = 0
+    watchdog: int = 0
+    qk: int = 0
+    v: int = 0
+    o: int = 0
+    result: int = 0
+    qk_data: bytes = field(default=b"", repr=False)
+    v_data: bytes = field(default=b"", repr=False)
+    o_bytes: int = 0
+
+    def arguments(self) -> dict[Register, int]:
+        """Return the value of each argument register."""
+        values = {
+            Register.COMMAND: self.command,
+            Register.CONTEXT: self.context,
+            Register.TOKENS: self.tokens,
+            Register.FLAGS: self.flags,
+            Register.WATCHDOG: self.watchdog,
+        }
+        for name in ("qk", "v", "o", "result"):
+            address = getattr(self, name)
+            values[Register[f"{name.upper()}_LOW"]] = address & WORD
+            values[Register[f"{name.upper()}_HIGH"]] = address >> 32
+        return values
+
+
+class ShellTest(uvm_test):
+    """Control port, memory on three ports, model of runs."""
+
+    def build_phase(self) -> None:
+        """Create agents and models."""
+        self.settings = Settings.current()
+        self.rng = random.Random(self.settings.seed)
+        parameters = {name.lower(): value for name, value in self.settings.parameters.items()}
+        self.shape = DecodeShape(**parameters)
+        self.dut: Any = cocotb.top
+        self.domain = ClockDomain(self.dut.ap_clk, self.dut.ap_rst_n)
+        self.memory = Memory()
+        control = axi_lite_bus(self.dut, "s_axi_control")
+        self.control = LiteAgent("control", self, control, self.domain, self.new_rng())
+        self.ports = {
+            name: ReadMemoryAgent(name, self, read_bus(self.dut, f"m_axi_{name}"), *self.common())
+            for name in ("qk", "v")
+        }
+        self.ports["o"] = WriteMemoryAgent(
+            "o", self, write_bus(self.dut, "m_axi_o"), *self.common()
+        )
+        self.bursts: list[Burst] = []
+        self.start_cycle = 0
+        self.scoreboard = Scoreboard("scoreboard", self)
+        self.compare = self.scoreboard.compare
+        self.after_reset()
+
+    def common(self) -> tuple[ClockDomain, Memory, random.Random]:
+        """Return what every memory agent needs."""
+        return self.domain, self.memory, self.new_rng()
+
+    def new_rng(self) -> random.Random:
+        """Return a source of randomness for one agent."""
+        return random.Random(self.rng.random())
+
+    def after_reset(self) -> None:
+        """Set the models to the state after reset."""
+        self.model = StandInModel(self.shape)
+        self.lost: set[int] = set()
+        self.runs = 0
+
+    def connect_phase(self) -> None:
+        """Connect monitors."""
+        for port in self.ports.values():
+            self.scoreboard.subscribe(port.monitor.port, self.bursts.append)
+        self.scoreboard.subscribe(self.control.monitor.port, self.accessed)
+
+    def accessed(self, access: LiteAccess) -> None:
+        """Keep the cycle of the last start; every access is answered OKAY."""
+        self.compare("response", access.response, 0)
+        if access.write and access.address == Register.CTRL and access.data & CTRL_AP_START:
+            self.start_cycle = access.cycle
+
+    async def run_phase(self) -> None:
+        """Reset, run the scenario, look at what must hold after every test."""
+        self.raise_objection()
+        self.dut.ap_rst_n.value = 0
+        await Timer(1, unit="ns")
+        self.domain.start()
+        await self.domain.reset()
+        self.stall("none")
+        await self.enable_interrupt()
+        await self.scenario()
+        assert not self.memory.violations, self.memory.violations
+        self.drop_objection()
+
+    async def scenario(self) -> None:
+        """Do what the test is about."""
+        raise NotImplementedError
+
+    # Registers
+
+    async def write(self, register: int, value: int, strobe: int = 0xF) -> None:
+        """Write a register."""
+        item = LiteItem("write", register, write=True, data=value, strobe=strobe)
+        await LiteSequence("write", item).start(self.control.sequencer)
+
+    async def read(self, register: int) -> int:
+        """Read a register."""
+        item = LiteItem("read", register, write=False)
+        await LiteSequence("read", item).start(self.control.sequencer)
+        return item.data
+
+    async def enable_interrupt(self) -> None:
+        """Let the end of a run raise the interrupt."""
+        await self.write(Register.GIE, GIE_ENABLE)
+        await self.write(Register.IER, IER_AP_DONE)
+
+    # Runs
+
+    def stall(self, mode: str, latency: tuple[int, int] = (2, 20), aw_order: str = "any") -> None:
+        """Set stalls and latency of all ports, without faults."""
+        for port in self.ports.values():
+            port.throttle(mode)
+            port.responder.faults = Faults(latency=latency)
+        self.ports["o"].responder.faults.aw_order = aw_order
+
+    def stall_at_random(self) -> None:
+        """Set stalls and latency of each port."""
+        for port in self.ports.values():
+            port.throttle(self.rng.choice(THROTTLES))
+            port.responder.faults = Faults(latency=(0, self.rng.choice([3, 20, 70])))
+
+    def words_of(self, size: int) -> bytes:
+        """Return random bytes."""
+        return self.rng.randbytes(size)
+
+    def make(self, command: Command, context: int = 0, tokens: int = 1, **other: int) -> Run:
+        """Return a legal run with random data and places."""
+        shape, rng = self.shape, self.rng
+
+        def place(bank: int) -> int:
+            return (bank << 32) + 0xFFFF_0000 + rng.randrange(1024) * shape.beat_bytes
+
+        run = Run(command, context, tokens, rng.randrange(4), result=place(4), **other)
+        if command == Command.DECODE:
+            return replace(
+                run,
+                qk=place(1),
+                v=place(2),
+                o=place(3),
+                qk_data=self.words_of(tokens * shape.qk_token_bytes),
+                v_data=self.words_of(tokens * shape.v_token_bytes),
+                o_bytes=tokens * shape.o_token_bytes,
+            )
+        if command == Command.LOAD:
+            state = bytearray(self.words_of(shape.state_bytes))
+            state[3] &= 0x7F
+            return replace(run, v=place(2), v_data=bytes(state))
+        if command == Command.DUMP:
+            return replace(run, o=place(3), o_bytes=shape.state_bytes)
+        return run
+
+    def place_data(self, run: Run) -> None:
+        """Give memory the regions of a run and no other."""
+        self.memory.clear()
+        for name in ("qk", "v"):
+            data = getattr(run, f"{name}_data")
+            if data:
+                self.memory.add(name, getattr(run, name), data)
+        self.untouched = self.rng.randbytes(run.o_bytes)
+        if run.o_bytes:
+            self.memory.add("o", run.o, self.untouched)
+        self.memory.add("result", run.result, bytes(RESULT_BYTES))
+
+    def region(self, name: str) -> bytes:
+        """Return the present content of a region, empty without one."""
+        for region in self.memory.regions:
+            if region.name == name:
+                return bytes(region.data)
+        return b""
+
+    async def start(self, run: Run) -> None:
+        """Write the arguments and start."""
+        self.bursts.clear()
+        for port in self.ports.values():
+            port.monitor.counts.clear()
+        arguments = list(run.arguments().items())
+        self.rng.shuffle(arguments)
+        for register, value in arguments:
+            await self.write(register, value)
+        await self.write(Register.CTRL, CTRL_AP_START)
+        self.runs += 1
+
+    async def ended(self) -> None:
+        """Wait for the interrupt; then every request must have been answered."""
+        for _ in range(RUN_LIMIT_CYCLES):
+            if int(self.dut.interrupt.value):
+                break
+            await self.domain.edge
+        else:
+            raise AssertionError(f"no interrupt within {RUN_LIMIT_CYCLES} cycles")
+        self.end_cycle = self.domain.cycle
+        for name, port in self.ports.items():
+            assert port.monitor.counts.unanswered == 0, f"done with requests out on {name}"
+
+    async def acknowledge(self) -> None:
+        """Acknowledge interrupt and run, as the runtime does."""
+        pending = await self.read(Register.ISR)
+        self.compare("interrupt status", pending, ISR_AP_DONE)
+        await self.write(Register.ISR, pending)
+        control = await self.read(Register.CTRL)
+        self.compare(
+            "control after the run",
+            control & (CTRL_AP_START | CTRL_AP_DONE | CTRL_AP_IDLE),
+            CTRL_AP_DONE | CTRL_AP_IDLE,
+        )
+        await self.write(Register.CTRL, CTRL_AP_CONTINUE)
+        control = await self.read(Register.CTRL)
+        self.compare("control after continue", control, CTRL_AP_IDLE)
+
+    async def counters(self) -> dict[Register, int]:
+        """Read all counters."""
+        return {register: await self.read(register) for register in COUNTERS}
+
+    async def check_report(self, status: Status, *, report: bool = True) -> dict[Register, int]:
+        """Check status, and the result block against registers; return the counters."""
+        self.compare("status", Status(await self.read(Register.STATUS)), status)
+        counters = await self.counters()
+        self.compare("runs", counters[Register.RUNS], self.runs)
+        self.compare("contexts lost", counters[Register.CONTEXTS_LOST], len(self.lost))
+        block = self.region("result")
+        if report:
+            words = [int.from_bytes(block[i : i + 4], "little") for i in range(0, 64, 4)]
+            expected = [MAGIC, status, VERSION_VALUE, *counters.values()]
+            self.compare("result block", words, expected)
+        else:
+            self.compare("result block", block, bytes(RESULT_BYTES))
+        return counters
+
+    def expect(self, run: Run) -> bytes:
+        """Advance the model and return what the run writes at o."""
+        model, shape = self.model, self.shape
+        output = b""
+        if run.command == Command.DECODE:
+            output = model.decode(run.context, run.tokens, run.qk_data, run.v_data)
+        elif run.command == Command.CLEAR:
+            model.clear(run.context)
+        elif run.command == Command.LOAD:
+            model.load(run.context, run.v_data)
+        else:
+            output = model.dump(run.context)
+        assert len(output) == run.o_bytes, shape
+        if run.command in (Command.CLEAR, Command.LOAD):
+            self.lost.discard(run.context)
+        return output
+
+    def check_counters(self, run: Run, counters: dict[Register, int]) -> None:
+        """Compare the counters of a run that went through."""
+        beat_bytes, compare = self.shape.beat_bytes, self.compare
+        tokens = run.tokens if run.command == Command.DECODE else 0
+        compare("tokens done", counters[Register.TOKENS_DONE], tokens)
+        total = self.model.sums[run.context]
+        compare("saturations", counters[Register.SATURATIONS], total ^ run.flags)
+        compare("norm overflows", counters[Register.NORM_OVERFLOWS], total ^ WORD)
+        sizes = {"qk": len(run.qk_data), "v": len(run.v_data), "o": run.o_bytes}
+        bursts = []
+        for name, size in sizes.items():
+            beats = size // beat_bytes
+            compare(f"{name} beats", counters[Register[f"{name.upper()}_BEATS"]], beats)
+            bursts += [
+                (f"m_axi_{name}", address, length)
+                for address, length in expected_bursts(
+                    getattr(run, name), beats, beat_bytes, MAX_BURST
+                )
+            ]
+        compare("bursts", counters[Register.BURSTS], len(bursts))
+        report = expected_bursts(run.result, RESULT_BYTES // beat_bytes, beat_bytes, MAX_BURST)
+        bursts += [("m_axi_o", address, length) for address, length in report]
+        seen = [(burst.port, burst.address, burst.beats) for burst in self.bursts]
+        compare("bursts on the ports", sorted(seen), sorted(bursts))
+
+        cycles = counters[Register.CYCLES_LOW] + (counters[Register.CYCLES_HIGH] << 32)
+        assert 3 < cycles < self.end_cycle - self.start_cycle + 8, f"{cycles} cycles"
+
+    async def complete(self, run: Run) -> None:
+        """Run to the end and check everything; a legal run without faults."""
+        self.place_data(run)
+        output = self.expect(run)
+        await self.start(run)
+        await self.ended()
+        self.compare("output", self.region("o"), output)
+        counters = await self.check_report(Status.OK)
+        self.check_counters(run, counters)
+        await self.acknowledge()
+
+    async def refused(self, run: Run, status: Status, *, report: bool = True) -> None:
+        """Run something that the checks refuse: nothing but the result block is touched."""
+        self.place_data(run)
+        await self.start(run)
+        await self.ended()
+        self.compare("output", self.region("o"), self.untouched)
+        counters = await self.check_report(status, report=report)
+        touched = {burst.port for burst in self.bursts}
+        self.compare("ports used", touched, {"m_axi_o"} if report else set())
+        for register in COUNTERS[3:-2]:
+            self.compare(register.name, counters[register], 0)
+        await self.acknowledge()
+
+    async def check_context(self, context: int) -> None:
+        """See by a dump that a context is what the model says."""
+        await self.complete(self.make(Command.DUMP, context))
+
+    def random_run(self) -> Run:
+        """Return a legal run on a context that is not lost."""
+        contexts = [c for c in range(self.shape.contexts) if c not in self.lost]
+        command = self.rng.choice(
+            [Command.DECODE] * 5 + [Command.CLEAR, Command.LOAD, Command.DUMP]
+        )
+        return self.make(command, self.rng.choice(contexts), self.rng.choice([0, 1, 1, 2, 5]))
+
+
+@pyuvm.test(timeout_time=20, timeout_unit="ms")
+class random_runs(ShellTest):  # noqa: N801 - cocotb takes the class name as the test's name
+    """Commands on all contexts with random stalls: memory, counters, bursts, result block."""
+
+    async def scenario(self) -> None:
+        """Run."""
+        for _ in range(self.settings.options["runs"]):
+            self.stall_at_random()
+            await self.complete(self.random_run())
+        self.stall("light", aw_order="w_after_aw")
+        for _ in range(4):
+            await self.complete(self.random_run())
+
+
+@pyuvm.test(timeout_time=20, timeout_unit="ms")
+class refusals(ShellTest):  # noqa: N801
+    """Every check with its code, in their order; what is refused changes nothing."""
+
+    async def scenario(self) -> None:
+        """Break one rule more at a time, from the last check to the first."""
+        self.stall_at_random()
+        await self.complete(self.make(Command.DECODE, 0))
+        odd = self.shape.beat_bytes // 2
+        for command, pointers in (
+            (Command.DECODE, ("qk", "v", "o")),
+            (Command.LOAD, ("v",)),
+            (Command.DUMP, ("o",)),
+            (Command.CLEAR, ()),
+        ):
+            good = self.make(command, 0)
+            for pointer in pointers:
+                # A region may start at an odd place, but nothing of it is touched.
+                bad = replace(good, **{pointer: getattr(good, pointer) + odd})
+                await self.refused(bad, Status.BAD_ADDRESS)
+            bad = replace(good, result=good.result + odd)
+            await self.refused(bad, Status.BAD_ADDRESS, report=False)
+            bad = replace(good, context=self.shape.contexts)
+            await self.refused(bad, Status.BAD_CONTEXT)
+            bad = replace(good, context=1 << 31)
+            await self.refused(bad, Status.BAD_CONTEXT)
+            # Pointers that the command does not use may be anything.
+            others = {name: 0x0123_4567_89AB_CDEF for name in PORTS if name not in pointers}
+            await self.complete(replace(good, **others))
+        run = self.make(Command.DECODE, 0)
+        run = replace(run, qk=run.qk + odd)
+        await self.refused(run, Status.BAD_ADDRESS)
+        for tokens in (0x1_0000, 0xFFFF_FFFF):
+            run = replace(run, tokens=tokens)
+            await self.refused(run, Status.BAD_TOKENS)
+        run = replace(run, context=self.shape.contexts)
+        await self.refused(run, Status.BAD_CONTEXT)
+        for command in (4, 0x8000_0000):
+            run = replace(run, command=command)
+            await self.refused(run, Status.BAD_COMMAND)
+        await self.refused(replace(run, result=run.result + odd), Status.BAD_COMMAND, report=False)
+        # Only decode looks at the tokens.
+        await self.complete(replace(self.make(Command.DUMP, 0), tokens=0x1_0000))
+        for context in range(self.shape.contexts):
+            await self.check_context(context)
+
+
+@pyuvm.test(timeout_time=20, timeout_unit="ms")
+class zero_tokens(ShellTest):  # noqa: N801
+    """No tokens: no access but the result block, state unchanged, done."""
+
+    async def scenario(self) -> None:
+        """Decode nothing between other runs."""
+        await self.complete(self.make(Command.DECODE, 0, 3))
+        for _ in range(3):
+            await self.complete(self.make(Command.DECODE, 0, 0))
+        await self.check_context(0)
+
+
+@pyuvm.test(timeout_time=20, timeout_unit="ms")
+class memory_errors(ShellTest):  # noqa: N801
+    """SLVERR and DECERR on each port: code, lost context, recovery; other contexts unharmed."""
+
+    async def fail(self, run: Run, port: str, status: Status) -> None:
+        """Run with an error answer at a random beat of a port."""
+        sizes = {"qk": len(run.qk_data), "v": len(run.v_data), "o": run.o_bytes}
+        beat = self.rng.randrange(sizes[port] // self.shape.beat_bytes)
+        place = getattr(run, port) + beat * self.shape.beat_bytes
+        self.place_data(run)
+        self.stall_at_random()
+        faults = self.ports[port].responder.faults
+        faults.errors[place] = self.rng.choice([SLVERR, DECERR])
+        await self.start(run)
+        await self.ended()
+        if run.command != Command.DUMP:
+            self.lost.add(run.context)
+        await self.check_report(status)
+        await self.acknowledge()
+        self.stall_at_random()
+
+    async def scenario(self) -> None:
+        """Fail each way, then recover each way."""
+        last = self.shape.contexts - 1
+        for context in range(self.shape.contexts):
+            await self.complete(self.make(Command.LOAD, context))
+        for command, port, status in (
+            (Command.DECODE, "qk", Status.READ_ERROR),
+            (Command.DECODE, "v", Status.READ_ERROR),
+            (Command.DECODE, "o", Status.WRITE_ERROR),
+            (Command.LOAD, "v", Status.READ_ERROR),
+        ):
+            for recovery in (Command.CLEAR, Command.LOAD):
+                await self.fail(self.make(command, last, 2), port, status)
+                for refused in (Command.DECODE, Command.DUMP):
+                    await self.refused(self.make(refused, last), Status.CONTEXT_LOST)
+                for other in range(last):
+                    await self.check_context(other)
+                    await self.complete(self.make(Command.DECODE, other))
+                await self.complete(self.make(recovery, last))
+                await self.check_context(last)
+        # A read error comes before a write error.
+        run = self.make(Command.DECODE, last, 2)
+        self.place_data(run)
+        for port in PORTS:
+            self.ports[port].responder.faults.errors[getattr(run, port)] = SLVERR
+        await self.start(run)
+        await self.ended()
+        self.lost.add(last)
+        await self.check_report(Status.READ_ERROR)
+        await self.acknowledge()
+        self.stall_at_random()
+        await self.complete(self.make(Command.CLEAR, last))
+        # A dump that could not be written leaves the state.
+        await self.complete(self.make(Command.DECODE, last, 2))
+        await self.fail(self.make(Command.DUMP, last), "o", Status.WRITE_ERROR)
+        await self.check_context(last)
+        await self.bad_state(last)
+        await self.unwritten_report(last)
+
+    async def bad_state(self, context: int) -> None:
+        """Load a state that the core refuses."""
+        run = self.make(Command.LOAD, context)
+        data = bytearray(run.v_data)
+        data[3] |= BAD_BIT >> 24
+        run = replace(run, v_data=bytes(data))
+        self.place_data(run)
+        await self.start(run)
+        await self.ended()
+        self.lost.add(context)
+        await self.check_report(Status.BAD_STATE)
+        await self.acknowledge()
+        await self.refused(self.make(Command.DECODE, context), Status.CONTEXT_LOST)
+        await self.complete(self.make(Command.LOAD, context))
+
+    async def unwritten_report(self, context: int) -> None:
+        """Answer the write of the result block with an error."""
+        faults = self.ports["o"].responder.faults
+        for command in (Command.DUMP, Command.DECODE, Command.CLEAR):
+            run = self.make(command, context)
+            faults.errors[run.result] = DECERR
+            self.place_data(run)
+            output = self.expect(run)
+            await self.start(run)
+            await self.ended()
+            self.compare("output", self.region("o"), output)
+            if command != Command.DUMP:
+                self.lost.add(context)
+            # Bursts other than the one with the error are written.
+            self.memory.regions.pop()
+            self.memory.add("result", run.result, bytes(RESULT_BYTES))
+            await self.check_report(Status.WRITE_ERROR, report=False)
+            await self.acknowledge()
+            faults.errors.clear()
+            if command != Command.DUMP:
+                await self.refused(self.make(Command.DUMP, context), Status.CONTEXT_LOST)
+                await self.complete(self.make(Command.LOAD, context))
+        # The first reason stays: a refused run whose result block fails as well.
+        run = replace(self.make(Command.CLEAR, context), command=9)
+        faults.errors[run.result] = SLVERR
+        self.place_data(run)
+        await self.start(run)
+        await self.ended()
+        self.memory.regions.pop()
+        self.memory.add("result", run.result, bytes(RESULT_BYTES))
+        await self.check_report(Status.BAD_COMMAND, report=False)
+        await self.acknowledge()
+        faults.errors.clear()
+        await self.check_context(context)
+
+
+@pyuvm.test(timeout_time=20, timeout_unit="ms")
+class time_outs(ShellTest):  # noqa: N801
+    """A channel that stops: code TIMEOUT, done when memory has answered; the next run is whole."""
+
+    async def scenario(self) -> None:
+        """Stop each channel at random places."""
+        dut, rng = self.dut, self.rng
+        last = self.shape.contexts - 1
+        for context in range(self.shape.contexts):
+            await self.complete(self.make(Command.LOAD, context))
+        cases = [("qk", "ar"), ("qk", "r"), ("v", "ar"), ("v", "r")]
+        cases += [("o", "aw"), ("o", "w"), ("o", "b")]
+        for port, channel in cases * self.settings.options["rounds"]:
+            command = rng.choice([Command.DECODE, Command.DECODE, Command.LOAD, Command.DUMP])
+            used = {Command.DECODE: PORTS, Command.LOAD: ("v",), Command.DUMP: ("o",)}
+            if port not in used[command]:
+                command = Command.DECODE
+            run = self.make(command, last, 3, watchdog=rng.choice([300, 500, 900]))
+            self.place_data(run)
+            self.stall(rng.choice(["none", "light"]), latency=(0, 10))
+            stuck = self.ports[port].responder.faults.stuck
+            if channel in ("ar", "aw"):
+                stuck.add(channel)
+            await self.start(run)
+            await self.domain.cycles(rng.randint(0, 20))  # no run is over after these
+            stuck.add(channel)
+            for _ in range(run.watchdog + 100):
+                await self.domain.edge
+                assert not int(dut.interrupt.value), "done while a channel is stuck"
+            self.compare("status", await self.read(Register.STATUS), Status.TIMEOUT)
+            self.compare("control", await self.read(Register.CTRL) & ~CTRL_AP_READY, 0)
+            stuck.clear()
+            await self.ended()
+            self.lost.add(last)
+            # A channel that stuck during the write of the result block may have written it.
+            self.memory.regions[-1].data[:] = bytes(RESULT_BYTES)
+            await self.check_report(Status.TIMEOUT, report=False)
+            self.model.sums[last] = None
+            await self.acknowledge()
+            await self.refused(self.make(Command.DECODE, last), Status.CONTEXT_LOST)
+            for other in range(last):
+                await self.complete(self.make(Command.DECODE, other, 1))
+                await self.check_context(other)
+            recovery = rng.choice([Command.CLEAR, Command.LOAD])
+            await self.complete(self.make(recovery, last))
+            await self.complete(self.make(Command.DECODE, last, 2))
+            await self.check_context(last)
+        await self.short_watchdogs(last)
+
+    async def short_watchdogs(self, context: int) -> None:
+        """Give up at every early cycle, before and after the core has taken its command."""
+        self.stall("none", latency=(20, 30))
+        for watchdog in range(1, 30):
+            run = self.make(Command.DECODE, context, 2, watchdog=watchdog)
+            self.place_data(run)
+            await self.start(run)
+            await self.ended()
+            self.lost.add(context)
+            await self.check_report(Status.TIMEOUT, report=False)
+            await self.acknowledge()
+            await self.complete(self.make(Command.CLEAR, context))
+            await self.complete(self.make(Command.DECODE, context, 1))
+        # A watchdog that is long enough changes nothing; a refused run may time out as well.
+        await self.complete(self.make(Command.DECODE, context, 2, watchdog=50_000))
+        run = replace(self.make(Command.CLEAR, context), command=4, watchdog=60)
+        self.place_data(run)
+        self.ports["o"].responder.faults.stuck.add("b")
+        await self.start(run)
+        await self.domain.cycles(200)
+        self.ports["o"].responder.faults.stuck.clear()
+        await self.ended()
+        self.memory.regions[-1].data[:] = bytes(RESULT_BYTES)
+        await self.check_report(Status.BAD_COMMAND, report=False)
+        await self.acknowledge()
+        await self.check_context(context)
+
+
+@pyuvm.test(timeout_time=20, timeout_unit="ms")
+class control_protocol(ShellTest):  # noqa: N801
+    """ap_ctrl_chain: start, ready, done, continue, a queued run, the interrupt registers."""
+
+    async def scenario(self) -> None:
+        """Walk through the protocol."""
+        await self.constants()
+        await self.queued_run()
+        await self.interrupts()
+
+    async def constants(self) -> None:
+        """Read what never changes, and addresses without a register."""
+        shape = self.shape
+        self.compare("control", await self.read(Register.CTRL), CTRL_AP_IDLE)
+        self.compare("version", await self.read(Register.VERSION), VERSION_VALUE)
+        shape0 = shape.head_dim | shape.qk_heads << 8 | shape.group_ratio << 16 | shape.h_iter << 24
+        self.compare("shape0", await self.read(Register.SHAPE0), shape0)
+        shape1 = shape.contexts | shape.bus_width << 16
+        self.compare("shape1", await self.read(Register.SHAPE1), shape1)
+        for address in (0x14, 0x1C, 0x38, 0x64, 0xC4, 0x100, 0xFFC):
+            await self.write(address, 0xFFFF_FFFF)
+            self.compare(f"word at {address:#x}", await self.read(address), 0)
+        await self.write(Register.QK_LOW, 0x1122_3344)
+        await self.write(Register.QK_LOW, 0xAABB_CCDD, strobe=0b0101)
+        self.compare("strobes", await self.read(Register.QK_LOW), 0x11BB_33DD)
+        for bit in (CTRL_AP_DONE, CTRL_AP_IDLE, CTRL_AP_READY, CTRL_AP_CONTINUE, 0x80):
+            await self.write(Register.CTRL, bit)
+            self.compare("control", await self.read(Register.CTRL), CTRL_AP_IDLE)
+
+    async def queued_run(self) -> None:
+        """Write and start the next run while one runs: it begins after continue."""
+        self.stall("none", latency=(40, 40))
+        first = self.make(Command.DECODE, 0, 3)
+        second = self.make(Command.DUMP, 0)
+        self.place_data(first)
+        output = self.expect(first)
+        await self.start(first)
+        control = await self.read(Register.CTRL)
+        self.compare("control in the run", control, CTRL_AP_READY)
+        self.compare("ready again", await self.read(Register.CTRL), 0)
+        for register, value in second.arguments().items():
+            await self.write(register, value)
+        await self.write(Register.CTRL, CTRL_AP_START)
+        await self.ended()
+        self.compare("output", self.region("o"), output)
+        await self.domain.cycles(300)
+        done = CTRL_AP_DONE | CTRL_AP_START
+        self.compare("control", await self.read(Register.CTRL), done)
+        await self.check_report(Status.OK)
+        output = self.expect(second)
+        self.place_data(second)
+        self.bursts.clear()
+        await self.write(Register.ISR, ISR_AP_DONE)
+        self.runs += 1
+        await self.write(Register.CTRL, CTRL_AP_CONTINUE)
+        await self.ended()
+        self.compare("output", self.region("o"), output)
+        await self.check_report(Status.OK)
+        await self.read(Register.CTRL)
+        await self.acknowledge()
+
+    async def interrupts(self) -> None:
+        """Try the enables, toggling, and the level of the line."""
+        interrupt = self.dut.interrupt
+        for enables in range(4):
+            for global_enable in (0, 1):
+                await self.write(Register.IER, enables)
+                await self.write(Register.GIE, global_enable)
+                run = self.make(Command.CLEAR, 0)
+                self.expect(run)
+                self.place_data(run)
+                await self.start(run)
+                await self.domain.cycles(250)
+                self.compare("events", await self.read(Register.ISR), enables)
+                self.compare("line", int(interrupt.value), int(global_enable and enables > 0))
+                await self.write(Register.CTRL, CTRL_AP_CONTINUE)
+                for event in (ISR_AP_DONE, ISR_AP_READY):
+                    if enables & event:
+                        await self.write(Register.ISR, event)
+                self.compare("events", await self.read(Register.ISR), 0)
+                self.compare("line", int(interrupt.value), 0)
+        await self.write(Register.IER, IER_AP_DONE | IER_AP_READY)
+        await self.write(Register.ISR, ISR_AP_READY)
+        self.compare("toggled on", await self.read(Register.ISR), ISR_AP_READY)
+        self.compare("line", int(interrupt.value), 1)
+        await self.write(Register.GIE, 0)
+        await self.domain.cycles(2)
+        self.compare("line", int(interrupt.value), 0)
+
+
+@pyuvm.test(timeout_time=20, timeout_unit="ms")
+class reset_in_run(ShellTest):  # noqa: N801
+    """Reset at any cycle of a run: then every run is equal to one after power-up."""
+
+    async def scenario(self) -> None:
+        """Interrupt runs."""
+        first: list[tuple[bytes, int]] = []
+        rng_state = self.rng.getstate()
+        for round_ in range(self.settings.options["rounds"]):
+            if round_:
+                self.stall_at_random()
+                run = self.random_run()
+                self.place_data(run)
+                await self.start(run)
+                await self.domain.cycles(self.rng.randint(1, 150))
+                await self.domain.reset()
+                self.after_reset()
+                await self.enable_interrupt()
+            before = self.rng.getstate()
+            self.rng.setstate(rng_state)
+            self.stall("none", latency=(5, 5))
+            runs = []
+            for command in (Command.DECODE, Command.DUMP):
+                run = self.make(command, 0, 2)
+                await self.complete(run)
+                runs.append((self.region("o"), self.region("result")))
+            first = first or runs
+            self.compare("runs after reset", runs, first)
+            self.rng.setstate(before)
+
+
+@pyuvm.test(timeout_time=5, timeout_unit="ms")
+class start_latency(ShellTest):  # noqa: N801
+    """From the start bit to the first requests, and from the last answer to done."""
+
+    async def scenario(self) -> None:
+        """Measure one token."""
+        self.stall("none", latency=(10, 10))
+        for _ in range(4):
+            run = self.make(Command.DECODE, 0, 1)
+            self.place_data(run)
+            self.expect(run)
+            await self.start(run)
+            await self.ended()
+            await self.acknowledge()
+            requests = {b.port: b.cycle for b in reversed(self.bursts)}
+            # The response to the write of start comes one cycle after the bit is set.
+            for port in ("m_axi_qk", "m_axi_v", "m_axi_o"):
+                delay = requests[port] - self.start_cycle
+                assert delay <= 5, f"{port}: first request {delay} cycles after start"
+            report = self.ports["o"].monitor.counts.last_answer_cycle
+            assert self.end_cycle - report <= 5, "done came late"

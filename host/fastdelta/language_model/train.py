@@ -5,8 +5,9 @@
 the CPU, and writes ``weights.npz`` (float16), ``held_out.txt`` (the excerpt that demo and tests
 read) and ``training_record.json`` (how it was trained, and its bits per byte beside those of a
 byte 5-gram). The figures in the record come from the numpy model with the float16 weights, not
-from torch. The shipped files were made by this command with its default options; the record next
-to them says when training stopped and on which texts.
+from torch. The shipped files were made by this command with its default options, interrupted and
+resumed where the record says so. ``--resume`` goes on from the exported weights with new optimiser
+moments; on a busy machine one thread is best, as threads that wait for each other gain nothing.
 
 The recurrence is trained in its chunkwise-parallel form: inside a chunk, the deltas
 ``D = [dv_1 .. dv_C]`` solve the unit lower triangular system ``(I + L) D = beta (V - exp(c) K S)``
@@ -20,7 +21,7 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +49,8 @@ SHAPE = LanguageModelShape(
     layer=GatedDeltaLayerShape(hidden=192, qk_heads=2, value_heads=4, head_dim=32),
 )
 
+RECORD = "training_record.json"
+EXCERPT = "held_out.txt"
 EXCERPT_BYTES = 16_384
 BASELINE_ORDER = 5
 
@@ -306,14 +309,37 @@ def text_bits_per_byte(arrays: dict[str, npt.NDArray[np.float16]], text: bytes) 
     return bits_per_byte(model.forward(text)[:-1], text[1:])
 
 
+def _optimisers(parameters: Parameters) -> list[tuple[torch.optim.Optimizer, float]]:
+    """Return the optimisers, each with the highest learning rate it is to have."""
+    by_muon = [p for name, p in parameters.items() if name.endswith(_MUON_ARRAYS)]
+    by_adam = [p for name, p in parameters.items() if not name.endswith(_MUON_ARRAYS)]
+    muon = torch.optim.Muon(
+        by_muon,
+        lr=_MUON_LEARNING_RATE,
+        weight_decay=_MUON_WEIGHT_DECAY,
+        adjust_lr_fn="match_rms_adamw",
+    )
+    adam = torch.optim.Adam(by_adam, betas=(0.9, 0.98))
+    return [(muon, _MUON_LEARNING_RATE), (adam, _ADAM_LEARNING_RATE)]
+
+
+def _load_progress(directory: Path, parameters: Parameters) -> dict[str, Any]:
+    """Copy exported weights into the parameters and return the progress recorded with them."""
+    with np.load(directory / SHIPPED_WEIGHTS) as arrays, torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(torch.from_numpy(arrays[name].astype(np.float32)))
+    progress: dict[str, Any] = json.loads((directory / RECORD).read_text())["training"]
+    return progress
+
+
 def _export(
-    directory: Path, parameters: Parameters, corpus: Corpus, progress: dict[str, float]
+    directory: Path, parameters: Parameters, corpus: Corpus, progress: dict[str, Any]
 ) -> None:
     arrays = float16_arrays(parameters)
     with (directory / SHIPPED_WEIGHTS).open("wb") as file:
         np.savez(file, **arrays)
     shipped = excerpt(corpus.held_out, EXCERPT_BYTES)
-    (directory / "held_out.txt").write_bytes(shipped)
+    (directory / EXCERPT).write_bytes(shipped)
     baseline = NGramModel(corpus.train, BASELINE_ORDER)
     record = {
         "training": progress
@@ -328,18 +354,19 @@ def _export(
             for part, text in (("held_out", corpus.held_out), ("excerpt", shipped))
         },
     }
-    (directory / "training_record.json").write_text(json.dumps(record, indent=2) + "\n")
+    (directory / RECORD).write_text(json.dumps(record, indent=2) + "\n")
     typer.echo(json.dumps(record["bits_per_byte"]))
 
 
 def train(
     output: Annotated[Path, typer.Option(help="folder that receives the files")],
-    steps: Annotated[int, typer.Option(help="optimiser steps", min=1)] = 4000,
+    steps: Annotated[int, typer.Option(help="optimiser steps", min=1)] = 2500,
     batch: Annotated[int, typer.Option(help="rows of a batch", min=1)] = 16,
     window: Annotated[int, typer.Option(help="bytes of a row, a multiple of 32", min=32)] = 256,
     seed: Annotated[int, typer.Option(help="seed of weights and of the reading order")] = 0,
-    threads: Annotated[int, typer.Option(help="CPU threads", min=1)] = 2,
-    export_every: Annotated[int, typer.Option(help="steps between exports", min=1)] = 1000,
+    threads: Annotated[int, typer.Option(help="CPU threads", min=1)] = 1,
+    export_every: Annotated[int, typer.Option(help="steps between exports", min=1)] = 500,
+    resume: Annotated[bool, typer.Option(help="go on from the files in the folder")] = False,
 ) -> None:
     """Train the byte-level language model and write weights, excerpt and record."""
     if window % _CHUNK:
@@ -352,26 +379,19 @@ def train(
     output.mkdir(parents=True, exist_ok=True)
 
     parameters = initial_parameters(SHAPE, seed)
-    by_muon = [p for name, p in parameters.items() if name.endswith(_MUON_ARRAYS)]
-    by_adam = [p for name, p in parameters.items() if not name.endswith(_MUON_ARRAYS)]
-    optimisers = [
-        (
-            torch.optim.Muon(
-                by_muon,
-                lr=_MUON_LEARNING_RATE,
-                weight_decay=_MUON_WEIGHT_DECAY,
-                adjust_lr_fn="match_rms_adamw",
-            ),
-            _MUON_LEARNING_RATE,
-        ),
-        (torch.optim.Adam(by_adam, betas=(0.9, 0.98)), _ADAM_LEARNING_RATE),
-    ]
-    reader = _Reader(corpus.train, batch, window, seed)
+    first, minutes_before, resumed_at = 1, 0.0, []
+    if resume:
+        earlier = _load_progress(output, parameters)
+        first, minutes_before = earlier["steps"] + 1, earlier["minutes"]
+        resumed_at = [*earlier["resumed_at"], earlier["steps"]]
+    optimisers = _optimisers(parameters)
+    reader = _Reader(corpus.train, batch, window, seed + first - 1)
     state = initial_state(SHAPE, batch)
     start = time.monotonic()
     smoothed = math.log2(BYTE_VALUES)
-    for step in range(1, steps + 1):
-        rate = min(1.0, step / _WARMUP_STEPS, (steps + 1 - step) / ((1 - _CONSTANT_SHARE) * steps))
+    for step in range(first, steps + 1):
+        done = step - first + 1
+        rate = min(1.0, done / _WARMUP_STEPS, (steps + 1 - step) / ((1 - _CONSTANT_SHARE) * steps))
         windows = reader.next_windows(state)
         logits, state = next_byte_logits(parameters, SHAPE, windows[:, :-1], state)
         loss = F.cross_entropy(logits.reshape(-1, BYTE_VALUES), windows[:, 1:].reshape(-1))
@@ -382,10 +402,10 @@ def train(
         torch.nn.utils.clip_grad_norm_(list(parameters.values()), _GRADIENT_NORM)
         for optimiser, _ in optimisers:
             optimiser.step()
-        smoothed += (loss.item() / math.log(2) - smoothed) * max(0.02, 1 / step)
+        smoothed += (loss.item() / math.log(2) - smoothed) * max(0.02, 1 / done)
         seconds = time.monotonic() - start
         if step % 50 == 0:
-            speed = step * batch * window / seconds
+            speed = done * batch * window / seconds
             typer.echo(f"step {step}: {smoothed:.3f} bits per training byte, {speed:.0f} bytes/s")
         if step % export_every == 0 or step == steps:
             validation = text_bits_per_byte(float16_arrays(parameters), corpus.validation)
@@ -397,7 +417,8 @@ def train(
                 "window": window,
                 "bytes_read": step * batch * window,
                 "seed": seed,
-                "minutes": round(seconds / 60, 1),
+                "minutes": round(minutes_before + seconds / 60, 1),
+                "resumed_at": resumed_at,
             }
             _export(output, parameters, corpus, progress)
 

@@ -1,4 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """FPGA accelerators for long-context language models, on a real or a simulated Alveo card."""
 
-__version__ = "0.1.0"
+from fastdelta._version import __version__
+from fastdelta.accelerator import Accelerator
+from fastdelta.shapes import DecodeShape
+
+__all__ = ["Accelerator", "DecodeShape", "__version__"]

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import fastdelta
+from fastdelta._version import __version__
 from fastdelta.errors import (
     BankFullError,
     BoardNotFoundError,
@@ -250,7 +250,7 @@ def open_board(
 
 def _versions(**more: str) -> Mapping[str, str]:
     return {
-        "fastdelta": fastdelta.__version__,
+        "fastdelta": __version__,
         "pynq": importlib.metadata.version("pynq"),
         **more,
     }

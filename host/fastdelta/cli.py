@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-import fastdelta
+from fastdelta._version import __version__
 from fastdelta.bench.decode import (
     ASSUMED_CLOCK_MHZ,
     DEFAULT_TOKENS,
@@ -62,7 +62,7 @@ JsonOption = Annotated[
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fastdelta {fastdelta.__version__}")
+        typer.echo(f"fastdelta {__version__}")
         raise typer.Exit
 
 

@@ -46,11 +46,13 @@ def synthesise(sources: list[Path], top: str, parameters: dict[str, int]) -> dic
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "stat.json"
         script = Path(scratch) / "synthesise.ys"
-        changes = "".join(f" -chparam {name} {value}" for name, value in parameters.items())
+        # `hierarchy -chparam` fails an assertion of Yosys 0.70 where a module is processed twice.
+        changes = "".join(f" -set {name} {value}" for name, value in parameters.items())
         reads = [f"read_verilog{' -sv' * (s.suffix == '.sv')} {s}" for s in sources]
         commands = [
             *reads,
-            f"hierarchy -check -top {top}{changes}",
+            *([f"chparam{changes} {top}"] if parameters else []),
+            f"hierarchy -check -top {top}",
             "synth_xilinx -family xcup -noiopad -noclkbuf",
             f"tee -q -o {report} stat -json",
         ]

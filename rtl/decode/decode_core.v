@@ -495,7 +495,13 @@ module decode_core #(
   wire [COLUMN_WIDTH-1:0] result_column;
   wire result_valid;
 
-  assign finish_complete = result_valid && result_column == LAST_COLUMN_32[COLUMN_WIDTH-1:0];
+  reg update_store;  // one cycle after the last result: the pending update is whole
+
+  always @(posedge clk)
+    update_store <= run_n && result_valid
+        && result_column == LAST_COLUMN_32[COLUMN_WIDTH-1:0];
+
+  assign finish_complete = update_store;
   assign v_release = finish_complete;
 
   wire [COLUMN_WIDTH-1:0] column_next = finish_column + POST_COLUMNS_32[COLUMN_WIDTH-1:0];
@@ -559,7 +565,8 @@ module decode_core #(
   reg load_in_packet;
   reg [COLUMN_WIDTH-1:0] load_row_index;
   reg [WORD_BEAT_WIDTH-1:0] load_beat;
-  reg [ROW_BITS-1:0] load_row;
+  reg [BEAT_WORDS*STATE_PITCH-1:0] load_beats[0:WORD_BEATS-1];
+  wire [ROW_BITS-1:0] load_row;
   reg load_write, load_clamped;
   reg [ROW_WIDTH-1:0] load_address;
   reg [SLOT_WIDTH-1:0] load_slot;
@@ -581,6 +588,7 @@ module decode_core #(
     reg [31:0] n;
     reg signed [31:0] word;
     reg clamped;
+    reg [BEAT_WORDS*STATE_PITCH-1:0] elements;
     load_write   <= run_n && load_row_done;
     load_clamped <= 1'b0;
     if (!run_n || state == IDLE) begin
@@ -606,6 +614,7 @@ module decode_core #(
     end
     if (load_accepted && load_in_packet) begin
       clamped = 1'b0;
+      elements = {(BEAT_WORDS * STATE_PITCH) {1'b0}};
       for (n = 0; n < BEAT_WORDS; n = n + 1) begin
         word = s_axis_v_tdata[n*32+:32];
         if (word > 32'sd67108863) begin
@@ -616,14 +625,21 @@ module decode_core #(
           word = -32'sd67108864;
           clamped = 1'b1;
         end
-        load_row[({{(32-WORD_BEAT_WIDTH){1'b0}}, load_beat}*BEAT_WORDS+n)*STATE_PITCH+:27]
-            <= word[26:0];
+        elements[n*STATE_PITCH+:27] = word[26:0];
       end
+      load_beats[load_beat] <= elements;
       load_clamped <= clamped;
     end
     if (state == IDLE) bad_state <= 1'b0;
     else if (load_record && load_scale_illegal) bad_state <= 1'b1;
   end
+
+  genvar part;
+  generate
+    for (part = 0; part < WORD_BEATS; part = part + 1) begin : g_load_row
+      assign load_row[part*BEAT_WORDS*STATE_PITCH+:BEAT_WORDS*STATE_PITCH] = load_beats[part];
+    end
+  endgenerate
 
   assign set_valid = state == WALK || load_record || (state == DUMP_SETTLE && settled);
 
@@ -694,7 +710,7 @@ module decode_core #(
   wire [H_ITER-1:0] row_saturated;
   wire [H_ITER*POST_COLUMNS-1:0] column_saturated;
   wire [H_ITER*POST_COLUMNS*32-1:0] result_words;
-  wire [H_ITER*BUS_WIDTH-1:0] dump_words;
+  wire [BUS_WIDTH-1:0] dump_words[0:(1<<SLOT_WIDTH)-1];
 
   genvar slot, column;
   generate
@@ -741,6 +757,10 @@ module decode_core #(
           .q(vectors[slot*54+18+:18]),
           .k(vectors[slot*54+:18])
       );
+    end
+
+    for (slot = H_ITER; slot < (1 << SLOT_WIDTH); slot = slot + 1) begin : g_no_slot
+      assign dump_words[slot] = {BUS_WIDTH{1'b0}};
     end
 
     for (slot = 0; slot < H_ITER; slot = slot + 1) begin : g_slot
@@ -811,9 +831,10 @@ module decode_core #(
           .r_sum(r_sum),
           .w_sum(w_sum),
           .update_write(result_valid),
-          .update_group(result_valid ? finish_group : walk_group),
+          .update_group(update_store ? finish_group : walk_group),
           .update_column(result_column),
           .update(update),
+          .update_store(update_store),
           .update_clear(set_valid && walk_slot == slot),
           .load_write(load_write && load_slot == slot),
           .load_address(load_address),
@@ -821,7 +842,7 @@ module decode_core #(
           .dump_read(dump_read),
           .dump_slice(dump_slice && walk_slot == slot),
           .dump_beat(dump_beat),
-          .dump_words(dump_words[slot*BUS_WIDTH+:BUS_WIDTH])
+          .dump_words(dump_words[slot])
       );
 
       for (column = 0; column < POST_COLUMNS; column = column + 1) begin : g_column
@@ -881,7 +902,7 @@ module decode_core #(
   assign m_axis_o_tvalid = state == DUMP_READ ? dump_valid : o_tvalid;
   assign m_axis_o_tdata = state != DUMP_READ ? o_tdata
       : dump_is_record ? {{(BUS_WIDTH - 25) {1'b0}}, dump_scale}
-      : dump_words[dump_slot*BUS_WIDTH+:BUS_WIDTH];
+      : dump_words[dump_slot];
   assign m_axis_o_tlast = state == DUMP_READ ? dump_last : o_tlast;
   assign decode_finished = passes_left == 24'd0 && !sums_busy && groups_used == 2'd0;
 

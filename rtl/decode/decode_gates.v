@@ -107,7 +107,7 @@ module decode_gates #(
   );
 
   // Stage 8: z = 2^-|.|, just below one when it is one.
-  function [23:0] below_one(input [24:0] power, input [4:0] integer_part);
+  function automatic [23:0] below_one(input [24:0] power, input [4:0] integer_part);
     reg [31:0] rounded;
     begin
       rounded   = ({7'b0, power} + ((32'd1 << integer_part) >> 1)) >> integer_part;

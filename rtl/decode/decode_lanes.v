@@ -49,6 +49,7 @@ module decode_lanes #(
     input  wire [    GROUP_WIDTH-1:0] update_group,
     input  wire [   COLUMN_WIDTH-1:0] update_column,
     input  wire [POST_COLUMNS*27-1:0] update,
+    input  wire                       update_store,   // the columns written become update_group's
     input  wire                       update_clear,   // all columns of update_group become zero
 
     input  wire                            load_write,
@@ -62,11 +63,13 @@ module decode_lanes #(
 
   localparam ROW_BITS = HEAD_DIM * STATE_PITCH;
   localparam BEAT_WORDS = BUS_WIDTH / 32;
+  localparam COLUMN_SHIFT = $clog2(POST_COLUMNS);
   localparam signed [28:0] STATE_MAX = 29'sd67108863;
   localparam signed [28:0] STATE_MIN = -29'sd67108864;
 
   reg [ROW_BITS-1:0] state_memory[0:ROWS-1];
   reg [ROW_BITS-1:0] update_memory[0:GROUPS-1];
+  reg [POST_COLUMNS*27-1:0] update_columns[0:HEAD_DIM/POST_COLUMNS-1];
   reg [ROW_BITS-1:0] state_row;
   reg valid_1, valid_2, valid_3, valid_4, last_5;
   reg first_1, first_2, first_3, first_4, last_1, last_2, last_3, last_4;
@@ -125,24 +128,43 @@ module decode_lanes #(
     if (row_valid || dump_read) state_row <= state_memory[row_address];
   end
 
-  always @(posedge clk) begin : update_store
+  wire [COLUMN_WIDTH-COLUMN_SHIFT-1:0] update_index = update_column[COLUMN_WIDTH-1:COLUMN_SHIFT];
+
+  always @(posedge clk) begin : update_port
     reg [31:0] n;
-    if (update_clear) update_memory[update_group] <= {ROW_BITS{1'b0}};
-    else if (update_write)
-      for (n = 0; n < POST_COLUMNS; n = n + 1)
-        update_memory[update_group][({{(32-COLUMN_WIDTH){1'b0}}, update_column}+n)*STATE_PITCH+:27]
-            <= update[n*27+:27];
+    reg [ROW_BITS-1:0] pending_row;
+    reg [POST_COLUMNS*27-1:0] columns;
+    if (update_write) update_columns[update_index] <= update;
+    if (update_store || update_clear) begin
+      pending_row = {ROW_BITS{1'b0}};
+      for (n = 0; n < HEAD_DIM; n = n + 1) begin
+        columns = update_columns[n/POST_COLUMNS];
+        if (!update_clear)
+          pending_row[n*STATE_PITCH+:27] = columns[(n%POST_COLUMNS)*27+:27];
+      end
+      update_memory[update_group] <= pending_row;
+    end
   end
 
-  always @(posedge clk) begin : dump_port
-    reg [31:0] n;
-    if (dump_slice)
-      for (n = 0; n < BEAT_WORDS; n = n + 1)
-        dump_words[n*32+:32] <= {
-          {5{state_row[({{(32-BEAT_WIDTH){1'b0}}, dump_beat}*BEAT_WORDS+n)*STATE_PITCH+26]}},
-          state_row[({{(32-BEAT_WIDTH){1'b0}}, dump_beat}*BEAT_WORDS+n)*STATE_PITCH+:27]
-        };
-  end
+  // A beat of the row that was read, words sign-extended.
+  wire [BUS_WIDTH-1:0] row_beats[0:(1<<BEAT_WIDTH)-1];
+  genvar beat, word;
+  generate
+    for (beat = 0; beat < (1 << BEAT_WIDTH); beat = beat + 1) begin : g_beat
+      for (word = 0; word < BEAT_WORDS; word = word + 1) begin : g_word
+        if (beat * BEAT_WORDS + word < HEAD_DIM) begin : g_element
+          assign row_beats[beat][word*32+:32] = {
+            {5{state_row[(beat*BEAT_WORDS+word)*STATE_PITCH+26]}},
+            state_row[(beat*BEAT_WORDS+word)*STATE_PITCH+:27]
+          };
+        end else begin : g_none
+          assign row_beats[beat][word*32+:32] = 32'd0;
+        end
+      end
+    end
+  endgenerate
+
+  always @(posedge clk) if (dump_slice) dump_words <= row_beats[dump_beat];
 
   task automatic accumulate;
     reg [31:0] j;

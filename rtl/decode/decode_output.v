@@ -39,6 +39,7 @@ module decode_output #(
   localparam BEAT_WIDTH = BEATS > 1 ? $clog2(BEATS) : 1;
   localparam SLOT_WIDTH = SLOTS > 1 ? $clog2(SLOTS) : 1;
   localparam WORD_WIDTH = $clog2(BEAT_WORDS);
+  localparam COLUMN_SHIFT = $clog2(POST_COLUMNS);
   localparam [31:0] LAST_BEAT = BEATS - 1;
   localparam [31:0] LAST_SLOT = SLOTS - 1;
   localparam [31:0] LAST_WORD = BEAT_WORDS - POST_COLUMNS;
@@ -109,8 +110,8 @@ module decode_output #(
     end
   end
 
-  wire [SLOTS*BUS_WIDTH-1:0] read_words;
-  assign m_axis_tdata = read_words[sent_slot*BUS_WIDTH+:BUS_WIDTH];
+  wire [BUS_WIDTH-1:0] read_words[0:(1<<SLOT_WIDTH)-1];
+  assign m_axis_tdata = read_words[sent_slot];
 
   genvar slot;
   generate
@@ -122,16 +123,22 @@ module decode_output #(
       if (POST_COLUMNS == BEAT_WORDS) begin : g_direct
         assign new_beat = new_words;
       end else begin : g_assemble
-        reg [BUS_WIDTH-1:0] assembled;
-        always @(posedge clk) if (write) assembled[word*32+:POST_COLUMNS*32] <= new_words;
-        assign new_beat = {new_words, assembled[BUS_WIDTH-POST_COLUMNS*32-1:0]};
-        wire unused = &{1'b0, assembled[BUS_WIDTH-1-:POST_COLUMNS*32]};
+        reg [POST_COLUMNS*32-1:0] assembled[0:BEAT_WORDS/POST_COLUMNS-1];
+        always @(posedge clk) if (write) assembled[word[WORD_WIDTH-1:COLUMN_SHIFT]] <= new_words;
+        genvar part;
+        for (part = 0; part < BEAT_WORDS / POST_COLUMNS - 1; part = part + 1) begin : g_part
+          assign new_beat[part*POST_COLUMNS*32+:POST_COLUMNS*32] = assembled[part];
+        end
+        assign new_beat[BUS_WIDTH-1-:POST_COLUMNS*32] = new_words;
       end
       always @(posedge clk) begin
         if (beat_complete) beat_memory[{write_beat, write_buffer}] <= new_beat;
         if (read_enable && read_slot == slot) read_word <= beat_memory[{read_beat, read_buffer}];
       end
-      assign read_words[slot*BUS_WIDTH+:BUS_WIDTH] = read_word;
+      assign read_words[slot] = read_word;
+    end
+    for (slot = SLOTS; slot < (1 << SLOT_WIDTH); slot = slot + 1) begin : g_no_slot
+      assign read_words[slot] = {BUS_WIDTH{1'b0}};
     end
   endgenerate
 

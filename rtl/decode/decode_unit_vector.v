@@ -59,7 +59,7 @@ module decode_unit_vector #(
     for (n = 0; n < ROWS; n = n + 1) pending_memory[n] = 18'sd0;
   end
 
-  function signed [17:0] scaled(input signed [41:0] product, input [5:0] power);
+  function automatic signed [17:0] scaled(input signed [41:0] product, input [5:0] power);
     reg signed [48:0] extended, rounded;
     reg [5:0] count;
     begin

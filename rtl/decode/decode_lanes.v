@@ -256,6 +256,8 @@ module decode_lanes #(
     if (row_valid && row_first) load_update;
   end
 
+  wire unused = &{1'b0, update_column};
+
 endmodule
 
 `default_nettype wire

@@ -28,7 +28,7 @@ from fastdelta.packing import Bytes
 from fastdelta.platforms import PLATFORMS, find_platform
 from fastdelta.registers.decode import Register
 from fastdelta.shapes import DecodeShape
-from fastdelta.xclbin import Xclbin
+from fastdelta.xclbin import Xclbin, XclbinError
 
 SIMULATED = "sim-"
 """Prefix of the names of simulated cards."""
@@ -301,7 +301,10 @@ def _open_card(board: str | int, overlay: Path | None) -> PynqBoard:
         )
     if not overlay.is_file():
         raise OverlayError(f"there is no overlay {overlay}; overlays/README.md says how to build")
-    container = Xclbin.parse(overlay.read_bytes())
+    try:
+        container = Xclbin.parse(overlay.read_bytes())
+    except XclbinError as error:
+        raise OverlayError(f"{overlay} cannot be loaded: {error}") from error
     try:
         built_for, card = find_platform(container.vbnv), find_platform(device.name)
     except ValueError as error:

@@ -44,6 +44,7 @@ OUTPUT_OFFSET = 4096  # bytes; the result block lies before the output, each on 
 WAIT_SLICE = 0.02  # seconds of waiting at a stretch, after which other threads get their turn
 
 _SMALLEST_BUFFER = 4096  # bytes; also what a command points to that does not use the pointer
+_MOST_VIEWS = 64  # kept for reuse
 _DIAGNOSTIC_REGISTERS = tuple(register for register in Register if register > Register.ISR)
 
 
@@ -91,6 +92,8 @@ class BufferSet:
         key = (qk, v, o)
         cached = self._views.get(key)
         if cached is None:
+            if len(self._views) >= _MOST_VIEWS:
+                self._views.clear()
             self._reserve(key)
             cached = self._views[key] = self._make_views(*key)
         return cached

@@ -9,13 +9,14 @@ from fastdelta.shapes import DecodeShape
 from fastdelta_verif.build import Design, rtl_sources
 
 WORD = (1 << 32) - 1
+SHELL = ("decode_registers", "decode_control", "decode_sequencer", "decode_kernel")
 BAD_BIT = 1 << 31  # of the first word of a loaded state
 
 
 def stand_in_kernel(shape: DecodeShape, simulator: str = "verilator") -> Design:
     """Return the decode kernel around the stand-in core."""
     core = Path(__file__).with_name("decode_core.v")
-    sources = tuple(core if s.name == core.name else s for s in rtl_sources("decode"))
+    shell = (s for s in rtl_sources("decode") if s.parent.name == "common" or s.stem in SHELL)
     parameters = {
         "HEAD_DIM": shape.head_dim,
         "QK_HEADS": shape.qk_heads,
@@ -24,7 +25,7 @@ def stand_in_kernel(shape: DecodeShape, simulator: str = "verilator") -> Design:
         "CONTEXTS": shape.contexts,
         "BUS_WIDTH": shape.bus_width,
     }
-    return Design("decode_kernel", sources, parameters, simulator=simulator)
+    return Design("decode_kernel", (core, *shell), parameters, simulator=simulator)
 
 
 class StandInModel:

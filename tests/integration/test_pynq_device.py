@@ -7,8 +7,11 @@ import asyncio
 import gc
 import itertools
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from vector_add_board import (
     ERRORS,
     NEVER_DONE,
     VECTOR_ADD,
+    resident_bytes,
     vector_add_interface,
 )
 
@@ -220,6 +224,45 @@ class TestOverlay:
         assert card.unit.args["sum"].mem == "DDR[1]"
         assert card.sum.device_address == PLATFORMS["u280"].banks[33].base
         card.check()
+
+
+class TestLoad:
+    def test_threads_share_a_card(self, opened: Open) -> None:
+        card = VectorAdd(opened(compute_units=2))
+        units = (card.unit, card.overlay.vector_add_2)
+        before = card.device.live_buffers
+
+        def work(number: int) -> bool:
+            unit = units[number % 2]
+            random = np.random.default_rng(number)
+            memories = [
+                card.device.get_memory_by_name(unit.args[name].mem) for name in ("a", "b", "sum")
+            ]
+            for _ in range(20):
+                words = LANES * int(random.integers(1, 40))
+                a, b, total = (memory.allocate(words, "i4") for memory in memories)
+                a[:], b[:] = random.integers(-1000, 1000, (2, words))
+                a.flush()
+                b.flush()
+                unit.call(a, b, total, words // LANES, 0)
+                total.invalidate()
+                if not np.array_equal(total, np.array(a) + np.array(b)):
+                    return False
+            return True
+
+        with ThreadPoolExecutor(6) as pool:
+            assert all(pool.map(work, range(6)))
+        gc.collect()
+        assert card.device.live_buffers == before
+
+    def test_calls_leave_nothing(self, opened: Open) -> None:
+        card = VectorAdd(opened())
+        for _ in range(500):
+            card.unit.call(*card.arguments(beats=1))
+        before = resident_bytes()
+        for _ in range(3000):
+            card.unit.call(*card.arguments(beats=1))
+        assert resident_bytes() - before < 2 << 20
 
 
 class TestSynchronisation:
@@ -515,6 +558,14 @@ class TestLoading:
             open_device("u55c", "encode")
         with pytest.raises(ValueError, match="3 compute units"):
             open_device("u55c", VECTOR_ADD, compute_units=3)
+
+    def test_without_pynq(self) -> None:
+        program = "import sys; sys.modules['pynq'] = None; from fastdelta.sim import open_device"
+        result = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=False
+        )
+        assert "MissingToolError" in result.stderr
+        assert "pip install 'fastdelta[card]'" in result.stderr
 
     def test_nothing_is_loaded(self) -> None:
         device = SimDevice("u55c")

@@ -62,3 +62,13 @@ def decode_core(
     """Return the decode core; ``sources`` replace those of the file list."""
     used = needed_sources("decode_core", sources or rtl_sources("decode"))
     return Design("decode_core", used, parameters, simulator=simulator)
+
+
+def decode_kernel(
+    parameters: Mapping[str, int],
+    simulator: str = "verilator",
+    sources: Sequence[Path] | None = None,
+) -> Design:
+    """Return the decode kernel with its core; ``sources`` replace those of the file list."""
+    used = needed_sources("decode_kernel", sources or rtl_sources("decode"))
+    return Design("decode_kernel", used, parameters, simulator=simulator)

@@ -162,8 +162,8 @@ class Faults:
     latency
         Least and most cycles from an address to the first data, and from the last data to B.
     aw_order
-        ``any``; ``aw_after_w``: AW is taken only while W is valid; ``w_after_aw``: W is taken only
-        after its AW.
+        ``any``; ``w_after_aw``: W is taken only after its AW; ``aw_after_w``: so too, and AW is
+        taken only while W is valid.
     """
 
     errors: dict[int, int] = field(default_factory=dict)
@@ -300,7 +300,7 @@ class WriteResponder(uvm_component):
             if wanted != awready:
                 bus.awready.value = awready = wanted
             wanted = "w" not in faults.stuck and len(self._data) <= self.OUTSTANDING
-            if faults.aw_order == "w_after_aw":
+            if faults.aw_order != "any":
                 wanted = wanted and len(self._addresses) >= len(self._data)
             wanted = wanted and self.w_throttle.willing()
             if wanted != wready:

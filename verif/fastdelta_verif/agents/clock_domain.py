@@ -44,9 +44,9 @@ class ClockDomain:
     async def _watch(self, signal: Any) -> None:
         while True:
             await ValueChange(signal)
-            asserted = int(self.rst_n.value) == 0
+            asserted = str(self.rst_n.value) != "1"  # unknown before the first write
             if self.flush is not None:
-                asserted = asserted or int(self.flush.value) == 1
+                asserted = asserted or str(self.flush.value) != "0"
             self.in_reset = asserted
 
     async def cycles(self, count: int) -> None:

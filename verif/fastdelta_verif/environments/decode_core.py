@@ -10,7 +10,7 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from cocotb.triggers import Combine, Event
+from cocotb.triggers import Event
 from pyuvm import uvm_analysis_port, uvm_component, uvm_env
 
 from fastdelta.packing import unpack_output, unpack_state, unpack_tokens
@@ -282,7 +282,8 @@ class DecodeCoreEnvironment(uvm_env):
         """
         before = len(self.scoreboard.checked)
         tasks = self._launch(works)
-        await Combine(*tasks)
+        for task in tasks:
+            await task
         while len(self.scoreboard.checked) < before + len(works):
             self.scoreboard.something_checked.clear()
             await self.scoreboard.something_checked.wait()
@@ -321,4 +322,5 @@ class DecodeCoreEnvironment(uvm_env):
         else:
             await self.domain.pulse_flush()
         self.scoreboard.interrupted(reset=reset)
-        await Combine(*tasks)
+        for task in tasks:
+            await task

@@ -101,6 +101,8 @@ class TestCache:
     def test_processes_build_once(self, tmp_path: Path) -> None:
         marks = tmp_path / "marks"
 
+        (tmp_path / "cache" / "kind" / "building-key-killed" / "work").mkdir(parents=True)
+
         def build(results: multiprocessing.SimpleQueue[bool]) -> None:
             result = cached_library(
                 "kind", "key", "it", note_and_make(marks), {}, tmp_path / "cache", True

@@ -394,10 +394,12 @@ def cached_library(
     with _locked(root / f"{key}.lock"):
         if library.is_file():  # another process made it meanwhile
             return Build(key, library, None)
+        for leftover in root.glob(f"building-{key}-*"):  # of a process that was killed
+            shutil.rmtree(leftover)
         started = time.monotonic()
         with (
             _progress(f"Building {title}, once for this configuration", quiet),
-            tempfile.TemporaryDirectory(prefix=f"building-{key[:8]}-", dir=root) as scratch,
+            tempfile.TemporaryDirectory(prefix=f"building-{key}-", dir=root) as scratch,
         ):
             work = Path(scratch) / "work"
             done = Path(scratch) / "done"

@@ -365,8 +365,13 @@ class PortCounts:
     null_beats: int = 0
     answers: int = 0
     unanswered: int = 0
-    last_answer_cycle: int = 0
+    answer_cycles: list[int] = field(default_factory=list)
     last_beat_cycle: int = 0
+
+    @property
+    def last_answer_cycle(self) -> int:
+        """Return the cycle of the latest answer, 0 without one."""
+        return self.answer_cycles[-1] if self.answer_cycles else 0
 
     def clear(self) -> None:
         """Start anew; what is unanswered stays so."""
@@ -437,7 +442,7 @@ class MemoryMonitor(uvm_monitor):
             if int(bus.rlast.value):
                 counts.answers += 1
                 counts.unanswered -= 1
-                counts.last_answer_cycle = self._domain.cycle
+                counts.answer_cycles.append(self._domain.cycle)
 
     def _watch_write(self, checker: HandshakeChecker) -> None:
         bus, counts = self._bus, self.counts
@@ -454,7 +459,7 @@ class MemoryMonitor(uvm_monitor):
         if int(bus.bvalid.value) and int(bus.bready.value):
             counts.answers += 1
             counts.unanswered -= 1
-            counts.last_answer_cycle = self._domain.cycle
+            counts.answer_cycles.append(self._domain.cycle)
 
 
 class ReadMemoryAgent(uvm_agent):

@@ -66,7 +66,7 @@ COUNTER_NAMES = tuple(
 # The host's banks: every port reaches its own memory and no other.
 BANKS = {"qk": 0x10_0000_0000, "v": 0x20_0000_0000, "o": 0x30_0000_0000}
 DONE_LIMIT_CYCLES = 200_000
-CONTROL_LATENCY_CYCLES = 12  # between the start on the bus and the first cycle that is counted
+CONTROL_LATENCY_CYCLES = 8  # a start is seen on the bus when it is answered, some cycles late
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,14 @@ class Ended:
     bursts: tuple[Burst, ...] = ()
 
 
+@dataclass
+class _Started:
+    """Arguments at the start of a run, and the cycle in which it began."""
+
+    arguments: dict[int, int]
+    cycle: int
+
+
 class DecodeKernelScoreboard(Scoreboard):
     """Predict a run from the observed register writes and the memory, and compare what it did."""
 
@@ -117,7 +125,6 @@ class DecodeKernelScoreboard(Scoreboard):
         self._mirror: dict[int, int] = {}
         self._started = self.queue("started runs that were not checked")
         self._bursts: list[Burst] = []
-        self.start_cycle = 0
 
     def accessed(self, access: LiteAccess) -> None:
         """Follow the arguments on the control port."""
@@ -125,8 +132,9 @@ class DecodeKernelScoreboard(Scoreboard):
         if not access.write:
             return
         if access.address == Register.CTRL and access.data & CTRL_AP_START:
-            self._started.append(dict(self._mirror))
-            self.start_cycle = access.cycle
+            self._started.append(_Started(dict(self._mirror), access.cycle))
+        if access.address == Register.CTRL and access.data & CTRL_AP_CONTINUE and self._started:
+            self._started[0].cycle = access.cycle  # a queued run begins now
         self._mirror[access.address] = access.data
 
     def burst(self, burst: Burst) -> None:
@@ -192,7 +200,8 @@ class DecodeKernelScoreboard(Scoreboard):
             The monitors of the memory ports, cleared when the run was started.
         """
         assert self._started, "a run ended that was not started"
-        arguments = self._started.popleft()
+        started = self._started.popleft()
+        arguments = started.arguments
         for name in ("command", "context", "tokens", "flags", "watchdog"):
             self.compare(name, arguments.get(Register[name.upper()], 0), getattr(run, name))
         self.runs += 1
@@ -211,6 +220,8 @@ class DecodeKernelScoreboard(Scoreboard):
         if refusal == Status.OK and not spared:
             self.forget(run.context)
         self._check_counters(run, expected, counters, result.get("counts"), monitors)
+        if expected == Status.OK:
+            self._check_cycles(started.cycle, counters, monitors)
         if expected != Status.TIMEOUT:
             self._check_result_block(run, expected, counters)
         bursts, self._bursts = tuple(self._bursts), []
@@ -305,6 +316,18 @@ class DecodeKernelScoreboard(Scoreboard):
         sizes = {name: len(run.payload.get(name, b"")) for name in ("qk", "v")} | {"o": run.room}
         for name, size in sizes.items():
             compare(f"{name} beats moved", seen[name], size // shape.beat_bytes)
+
+    def _check_cycles(
+        self, start_cycle: int, counters: dict[str, int], monitors: dict[str, Any]
+    ) -> None:
+        """Compare the cycle counter with start and last answer as they were on the ports."""
+        written = counters["bursts"] - sum(monitors[name].counts.bursts for name in ("qk", "v"))
+        if written:
+            cycles = counters["cycles_low"] + (counters["cycles_high"] << 32)
+            seen = monitors["o"].counts.answer_cycles[written - 1] - start_cycle
+            assert 0 <= cycles - seen <= CONTROL_LATENCY_CYCLES, (
+                f"cycle counter says {cycles}, the ports {seen}"
+            )
 
     def _check_result_block(self, run: Run, status: Status, counters: dict[str, int]) -> None:
         block = self._memories["o"].read(run.result, RESULT_WORDS * 4)

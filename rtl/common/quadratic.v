@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementary function of u in [0, 1) by piecewise quadratics.
 //
-// Purpose: 2^-u, ln(1+u), 1/(1+u), (1+u)^-1/2 or (2(1+u))^-1/2, chosen by FUNCTION; within 0.75
+// Purpose: 2^-u, ln(1+u), 1/(1+u), (1+u)^-1/2 or (2(1+u))^-1/2, chosen by FUNCTION; within 0.754
 //   units of the last place.
 // Protocol: free running, no handshake; carry a valid bit beside it.
 // Latency 4 cycles, one result a cycle.

@@ -12,6 +12,9 @@ decode/decode_qk.v
 decode/decode_unit_vector.v
 decode/decode_finish.v
 decode/decode_lanes.v
+decode/decode_head_slot.v
+decode/decode_load.v
+decode/decode_dump.v
 decode/decode_output.v
 decode/decode_core.v
 decode/generated/decode_registers.sv

@@ -60,11 +60,9 @@ module decode_core #(
   localparam QK_SLOTS = H_ITER > GROUP_RATIO ? H_ITER / GROUP_RATIO : 1;
   localparam QK_GROUPS = QK_HEADS / QK_SLOTS;
   localparam PASSES_PER_QK = GROUP_RATIO > H_ITER ? GROUP_RATIO / H_ITER : 1;
-  localparam BUNDLES = 4;  // packets buffered per slot; a power of two
   localparam QK_BEATS = HEAD_DIM / (BUS_WIDTH / 32);
   localparam V_BEATS = (HEAD_DIM + BUS_WIDTH / 16 - 1) / (BUS_WIDTH / 16);
   localparam WORD_BEATS = HEAD_DIM / (BUS_WIDTH / 32);
-  localparam BEAT_WORDS = BUS_WIDTH / 32;
 
   localparam ALL_HEADS = CONTEXTS * VALUE_HEADS;
   localparam ALL_GROUPS = CONTEXTS * PASSES;
@@ -82,9 +80,6 @@ module decode_core #(
   localparam V_BEAT_WIDTH = V_BEATS > 1 ? $clog2(V_BEATS) : 1;
   localparam WORD_BEAT_WIDTH = WORD_BEATS > 1 ? $clog2(WORD_BEATS) : 1;
   localparam PAIR_WIDTH = $clog2(BUS_WIDTH / 32);
-  localparam ELEMENT_WIDTH = $clog2(BUS_WIDTH / 16);
-  localparam RAW_WIDTH = QK_BEAT_WIDTH + 2;
-  localparam ROW_BITS = HEAD_DIM * STATE_PITCH;
 
   localparam [31:0] LAST_ROW_32 = HEAD_DIM - 1;
   localparam [31:0] LAST_SLOT_32 = H_ITER - 1;
@@ -92,7 +87,6 @@ module decode_core #(
   localparam [31:0] LAST_PASS_32 = PASSES - 1;
   localparam [31:0] LAST_QK_PASS_32 = PASSES_PER_QK - 1;
   localparam [31:0] LAST_V_BEAT_32 = V_BEATS - 1;
-  localparam [31:0] LAST_WORD_BEAT_32 = WORD_BEATS - 1;
   localparam [31:0] LAST_COLUMN_32 = HEAD_DIM - POST_COLUMNS;
   localparam [31:0] LAST_HEAD_32 = ALL_HEADS - 1;
   localparam [31:0] VALUE_HEADS_32 = VALUE_HEADS;
@@ -482,7 +476,7 @@ module decode_core #(
 
   localparam [2:0] HOLD_CYCLES = 3'd4;  // last row to readable sums, less the cycles of this counter
 
-  reg finish_waiting, finish_reading, finish_reading_1, finish_final;
+  reg finish_waiting, finish_reading, finish_final;
   reg [2:0] hold_count;
   reg [COLUMN_WIDTH-1:0] finish_column;
   reg [V_BEAT_WIDTH-1:0] finish_beat;
@@ -510,13 +504,11 @@ module decode_core #(
     if (!run_n) begin
       finish_waiting <= 1'b0;
       finish_reading <= 1'b0;
-      finish_reading_1 <= 1'b0;
     end else begin
       if (pass_end) finish_waiting <= 1'b1;
       else if (finish_start) finish_waiting <= 1'b0;
       if (finish_start) finish_reading <= 1'b1;
       else if (finish_column_last) finish_reading <= 1'b0;
-      finish_reading_1 <= finish_reading;
     end
     if (pass_end) hold_count <= HOLD_CYCLES;
     else if (hold_count != 3'd0) hold_count <= hold_count - 3'd1;
@@ -557,205 +549,130 @@ module decode_core #(
       .out  (result_valid)
   );
 
-  reg [COLUMN_WIDTH-1:0] finish_column_1;
-  always @(posedge clk) finish_column_1 <= finish_column;
+  // ---------------------------------------------------------------- load and dump
 
-  // ---------------------------------------------------------------- load
-
-  reg load_in_packet;
-  reg [COLUMN_WIDTH-1:0] load_row_index;
-  reg [WORD_BEAT_WIDTH-1:0] load_beat;
-  reg [BEAT_WORDS*STATE_PITCH-1:0] load_beats[0:WORD_BEATS-1];
-  wire [ROW_BITS-1:0] load_row;
-  reg load_write, load_clamped;
-  reg [ROW_WIDTH-1:0] load_address;
-  reg [SLOT_WIDTH-1:0] load_slot;
   reg load_complete;
-  wire load_accepted = s_axis_v_tvalid && load_take;
-  wire load_record = load_accepted && !load_in_packet;
-  wire load_beat_last = load_beat == LAST_WORD_BEAT_32[WORD_BEAT_WIDTH-1:0];
-  wire load_row_done = load_accepted && load_in_packet && load_beat_last;
-  wire [31:0] load_row_32 = {{(32 - ROW_WIDTH) {1'b0}}, walk_row}
+  reg [SLOT_WIDTH-1:0] load_slot, dump_slot;
+  reg [2:0] settle_count;
+  wire load_record, load_scale_illegal, load_write, load_clamped;
+  wire dump_read, dump_slice, dump_valid, dump_last;
+  wire [COLUMN_WIDTH-1:0] load_row_index, dump_row_index;
+  wire [WORD_BEAT_WIDTH-1:0] dump_beat;
+  wire [HEAD_DIM*STATE_PITCH-1:0] load_row;
+  wire [BUS_WIDTH-1:0] dump_words[0:(1<<SLOT_WIDTH)-1];
+  wire [BUS_WIDTH-1:0] dump_data;
+  reg [ROW_WIDTH-1:0] load_base;
+  wire [31:0] load_row_32 = {{(32 - ROW_WIDTH) {1'b0}}, load_base}
       + {{(32 - COLUMN_WIDTH) {1'b0}}, load_row_index};
-  wire load_scale_illegal = s_axis_v_tdata[24:0] <= 25'h0800000
-      || s_axis_v_tdata[24:0] > 25'h1000000;
+  wire [31:0] dump_row_32 = {{(32 - ROW_WIDTH) {1'b0}}, walk_row}
+      + {{(32 - COLUMN_WIDTH) {1'b0}}, dump_row_index};
 
-  assign load_head_done = load_row_done && load_row_index == LAST_ROW_32[COLUMN_WIDTH-1:0];
   assign load_take = state == LOAD && !load_complete;
   assign load_finished = load_complete && !load_write;
-
-  always @(posedge clk) begin : load_port
-    reg [31:0] n;
-    reg signed [31:0] word;
-    reg clamped;
-    reg [BEAT_WORDS*STATE_PITCH-1:0] elements;
-    load_write   <= run_n && load_row_done;
-    load_clamped <= 1'b0;
-    if (!run_n || state == IDLE) begin
-      load_in_packet <= 1'b0;
-      load_row_index <= {COLUMN_WIDTH{1'b0}};
-      load_beat <= {WORD_BEAT_WIDTH{1'b0}};
-      load_complete <= 1'b0;
-    end else if (load_accepted) begin
-      if (!load_in_packet) load_in_packet <= 1'b1;
-      else begin
-        load_beat <= load_beat_last ? {WORD_BEAT_WIDTH{1'b0}} : load_beat + 1'b1;
-        if (load_beat_last)
-          load_row_index <= load_head_done ? {COLUMN_WIDTH{1'b0}} : load_row_index + 1'b1;
-        if (load_head_done) begin
-          load_in_packet <= 1'b0;
-          load_complete  <= walk_finished;
-        end
-      end
-    end
-    if (load_row_done) begin
-      load_address <= load_row_32[ROW_WIDTH-1:0];
-      load_slot <= walk_slot;
-    end
-    if (load_accepted && load_in_packet) begin
-      clamped = 1'b0;
-      elements = {(BEAT_WORDS * STATE_PITCH) {1'b0}};
-      for (n = 0; n < BEAT_WORDS; n = n + 1) begin
-        word = s_axis_v_tdata[n*32+:32];
-        if (word > 32'sd67108863) begin
-          word = 32'sd67108863;
-          clamped = 1'b1;
-        end
-        if (word < -32'sd67108864) begin
-          word = -32'sd67108864;
-          clamped = 1'b1;
-        end
-        elements[n*STATE_PITCH+:27] = word[26:0];
-      end
-      load_beats[load_beat] <= elements;
-      load_clamped <= clamped;
-    end
-    if (state == IDLE) bad_state <= 1'b0;
-    else if (load_record && load_scale_illegal) bad_state <= 1'b1;
-  end
-
-  genvar part;
-  generate
-    for (part = 0; part < WORD_BEATS; part = part + 1) begin : g_load_row
-      assign load_row[part*BEAT_WORDS*STATE_PITCH+:BEAT_WORDS*STATE_PITCH] = load_beats[part];
-    end
-  endgenerate
-
+  assign settled = settle_count == 3'd0;
   assign set_valid = state == WALK || load_record || (state == DUMP_SETTLE && settled);
 
-  // ---------------------------------------------------------------- dump
+  decode_load #(
+      .HEAD_DIM    (HEAD_DIM),
+      .BUS_WIDTH   (BUS_WIDTH),
+      .STATE_PITCH (STATE_PITCH),
+      .COLUMN_WIDTH(COLUMN_WIDTH),
+      .BEAT_WIDTH  (WORD_BEAT_WIDTH)
+  ) load (
+      .clk(clk),
+      .rst_n(run_n),
+      .restart(state == IDLE),
+      .take(load_take),
+      .s_axis_tdata(s_axis_v_tdata),
+      .s_axis_tvalid(s_axis_v_tvalid),
+      .record(load_record),
+      .scale_illegal(load_scale_illegal),
+      .head_done(load_head_done),
+      .row_write(load_write),
+      .row_index(load_row_index),
+      .row(load_row),
+      .clamped(load_clamped)
+  );
 
-  reg [2:0] settle_count;
-  reg [4:0] dump_shift[0:H_ITER-1];
-  reg [COLUMN_WIDTH-1:0] dump_row_index;
-  reg [WORD_BEAT_WIDTH-1:0] dump_beat;
-  reg dump_record_sent, dump_row_read, dump_all_read, dump_valid, dump_is_record, dump_last;
-  reg [SLOT_WIDTH-1:0] dump_slot;
-  reg [24:0] dump_scale;
-  wire dump_advance = state == DUMP_READ && !dump_all_read && (!dump_valid || m_axis_o_tready);
-  wire dump_beat_last = dump_beat == LAST_WORD_BEAT_32[WORD_BEAT_WIDTH-1:0];
-  wire dump_row_is_last = dump_row_index == LAST_ROW_32[COLUMN_WIDTH-1:0];
-  wire dump_send_record = dump_advance && !dump_record_sent;
-  wire dump_slice = dump_advance && dump_record_sent && dump_row_read;
-  wire dump_read = state == DUMP_READ && !dump_row_read && !dump_all_read;
-
-  assign dump_head_done = dump_slice && dump_beat_last && dump_row_is_last;
-  assign settled = settle_count == 3'd0;
-  assign dump_finished = dump_all_read && !dump_valid;
+  decode_dump #(
+      .HEAD_DIM    (HEAD_DIM),
+      .BUS_WIDTH   (BUS_WIDTH),
+      .COLUMN_WIDTH(COLUMN_WIDTH),
+      .BEAT_WIDTH  (WORD_BEAT_WIDTH)
+  ) dump (
+      .clk(clk),
+      .rst_n(run_n),
+      .restart(state == IDLE),
+      .active(state == DUMP_READ),
+      .scale(stored_scale),
+      .last_head(walk_finished),
+      .head_done(dump_head_done),
+      .finished(dump_finished),
+      .row_read(dump_read),
+      .row_index(dump_row_index),
+      .row_slice(dump_slice),
+      .row_beat(dump_beat),
+      .words(dump_words[dump_slot]),
+      .m_axis_tdata(dump_data),
+      .m_axis_tvalid(dump_valid),
+      .m_axis_tready(m_axis_o_tready),
+      .m_axis_tlast(dump_last)
+  );
 
   always @(posedge clk) begin
+    if (state == IDLE) load_complete <= 1'b0;
+    else if (load_head_done && walk_finished) load_complete <= 1'b1;
+    if (state == IDLE) bad_state <= 1'b0;
+    else if (load_record && load_scale_illegal) bad_state <= 1'b1;
+    load_slot <= walk_slot;
+    load_base <= walk_row;
+    if (dump_slice) dump_slot <= walk_slot;
     if (state != DUMP_SETTLE) settle_count <= 3'd5;
     else if (!settled) settle_count <= settle_count - 3'd1;
-    if (state == DUMP_FETCH) dump_shift[walk_slot] <= stored_shift;
-
-    if (!run_n || state == IDLE) begin
-      dump_row_index <= {COLUMN_WIDTH{1'b0}};
-      dump_beat <= {WORD_BEAT_WIDTH{1'b0}};
-      dump_record_sent <= 1'b0;
-      dump_row_read <= 1'b0;
-      dump_all_read <= 1'b0;
-      dump_valid <= 1'b0;
-    end else begin
-      if (dump_read) dump_row_read <= 1'b1;
-      if (dump_send_record || dump_slice) dump_valid <= 1'b1;
-      else if (m_axis_o_tready) dump_valid <= 1'b0;
-      if (dump_send_record) dump_record_sent <= 1'b1;
-      if (dump_slice) begin
-        dump_beat <= dump_beat_last ? {WORD_BEAT_WIDTH{1'b0}} : dump_beat + 1'b1;
-        if (dump_beat_last) begin
-          dump_row_read  <= 1'b0;
-          dump_row_index <= dump_row_is_last ? {COLUMN_WIDTH{1'b0}} : dump_row_index + 1'b1;
-        end
-        if (dump_head_done) begin
-          dump_record_sent <= 1'b0;
-          dump_all_read <= walk_finished;
-        end
-      end
-    end
-    if (dump_send_record || dump_slice) begin
-      dump_is_record <= !dump_record_sent;
-      dump_scale <= stored_scale;
-      dump_slot <= walk_slot;
-      dump_last <= dump_head_done && walk_finished;
-    end
   end
 
   // ---------------------------------------------------------------- slots
 
-  wire [31:0] dump_row_32 = {{(32 - ROW_WIDTH) {1'b0}}, walk_row}
-      + {{(32 - COLUMN_WIDTH) {1'b0}}, dump_row_index};
   wire [ROW_WIDTH-1:0] row_address = dump_read ? dump_row_32[ROW_WIDTH-1:0] : pass_row;
   wire [QK_SLOTS*54-1:0] vectors;  // {kp, q, k} of every query/key slot
   wire [QK_SLOTS*25-1:0] dots;
   wire [H_ITER-1:0] row_saturated;
   wire [H_ITER*POST_COLUMNS-1:0] column_saturated;
   wire [H_ITER*POST_COLUMNS*32-1:0] result_words;
-  wire [BUS_WIDTH-1:0] dump_words[0:(1<<SLOT_WIDTH)-1];
 
-  genvar slot, column;
+  genvar slot;
   generate
     for (slot = 0; slot < QK_SLOTS; slot = slot + 1) begin : g_qk_slot
-      reg [24:0] q_root[0:BUNDLES-1];
-      reg [24:0] k_root[0:BUNDLES-1];
-      reg [5:0] q_power[0:BUNDLES-1];
-      reg [5:0] k_power[0:BUNDLES-1];
-      reg [24:0] dot[0:BUNDLES-1];
-      wire selected = qk_result_valid && qk_result_slot == slot;
-      always @(posedge clk)
-        if (selected) begin
-          q_root[qk_result_bundle]  <= result_q_root;
-          k_root[qk_result_bundle]  <= result_k_root;
-          q_power[qk_result_bundle] <= result_q_power;
-          k_power[qk_result_bundle] <= result_k_power;
-          dot[qk_result_bundle]     <= result_dot;
-        end
-      assign dots[slot*25+:25] = dot[qk_read_bundle];
-
       decode_unit_vector #(
           .BUS_WIDTH (BUS_WIDTH),
-          .BEATS     (BUNDLES << QK_BEAT_WIDTH),
           .ROWS      (PENDING_ROWS),
-          .BEAT_WIDTH(RAW_WIDTH),
+          .BEAT_WIDTH(QK_BEAT_WIDTH),
           .ROW_WIDTH (PENDING_WIDTH),
           .PAIR_WIDTH(PAIR_WIDTH)
       ) unit_vector (
           .clk(clk),
           .rst_n(run_n),
           .raw_write(qk_raw_write && qk_raw_slot == slot),
-          .raw_write_address({qk_write_bundle, qk_raw_beat}),
-          .raw_write_data(s_axis_qk_tdata),
+          .raw_bundle(qk_write_bundle),
+          .raw_beat(qk_raw_beat),
+          .raw_data(s_axis_qk_tdata),
+          .scale_write(qk_result_valid && qk_result_slot == slot),
+          .scale_bundle(qk_result_bundle),
+          .scale_q_root(result_q_root),
+          .scale_q_power(result_q_power),
+          .scale_k_root(result_k_root),
+          .scale_k_power(result_k_power),
+          .scale_dot(result_dot),
           .row_valid(row_valid),
           .row_store(decode_row && last_qk_pass),
-          .row_beat({qk_read_bundle, row_beat}),
+          .row_bundle(qk_read_bundle),
+          .row_beat(row_beat),
           .row_pair(row_pair),
           .row_pending(pass_pending),
-          .q_root(q_root[qk_read_bundle]),
-          .q_power(q_power[qk_read_bundle]),
-          .k_root(k_root[qk_read_bundle]),
-          .k_power(k_power[qk_read_bundle]),
           .kp(vectors[slot*54+36+:18]),
           .q(vectors[slot*54+18+:18]),
-          .k(vectors[slot*54+:18])
+          .k(vectors[slot*54+:18]),
+          .dot(dots[slot*25+:25])
       );
     end
 
@@ -765,45 +682,8 @@ module decode_core #(
 
     for (slot = 0; slot < H_ITER; slot = slot + 1) begin : g_slot
       localparam QK_SLOT = QK_SLOTS == 1 ? 0 : slot / GROUP_RATIO;
-      reg [17:0] beta[0:BUNDLES-1];
-      reg [24:0] scale[0:BUNDLES-1];
-      reg [4:0] shift[0:BUNDLES-1];
-      reg [4:0] shift_before[0:BUNDLES-1];
-      reg [24:0] inverse[0:BUNDLES-1];
-      reg [7:0] exponent[0:BUNDLES-1];
-      reg [BUS_WIDTH-1:0] value_memory[0:(BUNDLES<<V_BEAT_WIDTH)-1];
-      reg [BUS_WIDTH-1:0] value_word;
-      reg [17:0] finish_beta;
-      reg [24:0] finish_scale, finish_inverse, finish_dot;
-      reg [4:0] finish_shift;
-      reg [7:0] finish_exponent;
-      wire [POST_COLUMNS*48-1:0] r_sum, w_sum;
-      wire [POST_COLUMNS*27-1:0] update;
-      wire value_selected = v_raw_write && v_slot == slot;
-      wire gate_selected = gate_valid && gate_slot == slot;
 
-      always @(posedge clk) begin
-        if (value_selected) value_memory[{v_write_bundle, v_beat}] <= s_axis_v_tdata;
-        if (value_selected) exponent[v_write_bundle] <= v_exponent;
-        if (finish_reading) value_word <= value_memory[{finish_bundle, finish_beat}];
-        if (gate_selected) begin
-          beta[gate_bundle] <= gate_beta;
-          scale[gate_bundle] <= gate_scale;
-          shift[gate_bundle] <= gate_shift;
-          shift_before[gate_bundle] <= gate_shift_before;
-          inverse[gate_bundle] <= gate_inverse;
-        end
-        if (pass_end) begin
-          finish_beta <= beta[v_read_bundle];
-          finish_scale <= scale[v_read_bundle];
-          finish_shift <= shift[v_read_bundle];
-          finish_inverse <= inverse[v_read_bundle];
-          finish_exponent <= exponent[v_read_bundle];
-          finish_dot <= dots[QK_SLOT*25+:25];
-        end
-      end
-
-      decode_lanes #(
+      decode_head_slot #(
           .HEAD_DIM    (HEAD_DIM),
           .ROWS        (ALL_ROWS),
           .GROUPS      (ALL_GROUPS),
@@ -813,62 +693,57 @@ module decode_core #(
           .ROW_WIDTH   (ROW_WIDTH),
           .GROUP_WIDTH (GROUP_WIDTH),
           .COLUMN_WIDTH(COLUMN_WIDTH),
-          .BEAT_WIDTH  (WORD_BEAT_WIDTH)
-      ) lanes (
+          .BEAT_WIDTH  (WORD_BEAT_WIDTH),
+          .V_BEAT_WIDTH(V_BEAT_WIDTH)
+      ) head (
           .clk(clk),
           .rst_n(run_n),
+          .value_write(v_raw_write && v_slot == slot),
+          .value_bundle(v_write_bundle),
+          .value_beat(v_beat),
+          .value_data(s_axis_v_tdata),
+          .value_exponent(v_exponent),
+          .gate_write(gate_valid && gate_slot == slot),
+          .gate_bundle(gate_bundle),
+          .gate_beta(gate_beta),
+          .gate_scale(gate_scale),
+          .gate_shift(gate_shift),
+          .gate_shift_before(gate_shift_before),
+          .gate_inverse(gate_inverse),
           .row_valid(row_valid),
           .row_first(row_first),
           .row_last(decode_row && row_last),
           .row_address(row_address),
           .row_group(pass_group),
-          .row_shift(state == DUMP_PASS ? dump_shift[slot] : shift_before[v_read_bundle]),
+          .row_bundle(v_read_bundle),
           .kp(vectors[QK_SLOT*54+36+:18]),
           .q(vectors[QK_SLOT*54+18+:18]),
           .k(vectors[QK_SLOT*54+:18]),
+          .dot(dots[QK_SLOT*25+:25]),
+          .pass_end(pass_end),
           .row_saturated(row_saturated[slot]),
+          .finish_reading(finish_reading),
+          .finish_bundle(finish_bundle),
+          .finish_beat(finish_beat),
           .finish_column(finish_column),
-          .r_sum(r_sum),
-          .w_sum(w_sum),
-          .update_write(result_valid),
+          .result_valid(result_valid),
+          .result_column(result_column),
+          .result_words(result_words[slot*POST_COLUMNS*32+:POST_COLUMNS*32]),
+          .column_saturated(column_saturated[slot*POST_COLUMNS+:POST_COLUMNS]),
           .update_group(update_store ? finish_group : walk_group),
-          .update_column(result_column),
-          .update(update),
           .update_store(update_store),
           .update_clear(set_valid && walk_slot == slot),
           .load_write(load_write && load_slot == slot),
-          .load_address(load_address),
+          .load_address(load_row_32[ROW_WIDTH-1:0]),
           .load_row(load_row),
+          .settle_rows(state == DUMP_PASS),
+          .settle_write(state == DUMP_FETCH && walk_slot == slot),
+          .settle_shift(stored_shift),
           .dump_read(dump_read),
           .dump_slice(dump_slice && walk_slot == slot),
           .dump_beat(dump_beat),
           .dump_words(dump_words[slot])
       );
-
-      for (column = 0; column < POST_COLUMNS; column = column + 1) begin : g_column
-        wire [31:0] element = {{(32 - COLUMN_WIDTH) {1'b0}}, finish_column_1 & ELEMENT_MASK}
-            + column;
-        wire finish_valid;
-        decode_finish finish (
-            .clk(clk),
-            .rst_n(run_n),
-            .valid_in(finish_reading_1),
-            .r_sum(r_sum[column*48+:48]),
-            .w_sum(w_sum[column*48+:48]),
-            .mantissa(value_word[{element[ELEMENT_WIDTH-1:0], 4'b0}+:16]),
-            .exponent(finish_exponent),
-            .scale(finish_scale),
-            .shift(finish_shift),
-            .beta(finish_beta),
-            .inverse(finish_inverse),
-            .dot(finish_dot),
-            .valid_out(finish_valid),
-            .update(update[column*27+:27]),
-            .o(result_words[(slot*POST_COLUMNS+column)*32+:32]),
-            .saturated(column_saturated[slot*POST_COLUMNS+column])
-        );
-        wire unused = &{1'b0, finish_valid, element[31:ELEMENT_WIDTH]};
-      end
     end
   endgenerate
 
@@ -900,9 +775,7 @@ module decode_core #(
   );
 
   assign m_axis_o_tvalid = state == DUMP_READ ? dump_valid : o_tvalid;
-  assign m_axis_o_tdata = state != DUMP_READ ? o_tdata
-      : dump_is_record ? {{(BUS_WIDTH - 25) {1'b0}}, dump_scale}
-      : dump_words[dump_slot];
+  assign m_axis_o_tdata = state == DUMP_READ ? dump_data : o_tdata;
   assign m_axis_o_tlast = state == DUMP_READ ? dump_last : o_tlast;
   assign decode_finished = passes_left == 24'd0 && !sums_busy && groups_used == 2'd0;
 

@@ -131,7 +131,7 @@ module axi_read_mover #(
       else if (m_axi_arready) m_axi_arvalid <= 1'b0;
 
       awaited <= awaited + asked - (arrive ? ONE : NONE);
-      if (stopping && awaited == NONE) free <= ALL;
+      if (stopping) free <= ALL;
       else free <= free - asked + (leave ? ONE : NONE);
 
       cancelling <= stopping && awaited != NONE;

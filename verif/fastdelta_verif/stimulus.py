@@ -171,7 +171,7 @@ class DecodeStimulus:
         return np.take_along_axis(stacked, kind, axis=0)[0].astype(np.int16)
 
     def _exponents(self, size: tuple[int, ...]) -> Exponents:
-        return self._pick(size, [-128, -41, -40, -15, 0, 23, 24, 127], -24, 4).astype(np.int8)
+        return self._pick(size, [-128, -41, -40, -30, 0, 23, 24, 127], -24, 4).astype(np.int8)
 
     def _pick(
         self, size: tuple[int, ...], corners: list[int], low: int, high: int

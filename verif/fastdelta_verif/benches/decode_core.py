@@ -22,6 +22,7 @@ from fastdelta_verif.environments.decode_core import (
     dump,
     load,
 )
+from fastdelta_verif.environments.decode_coverage import DecodeCoreCoverage
 from fastdelta_verif.settings import Settings
 from fastdelta_verif.stimulus import BETA_ONE, TOTAL_DECAY, DecodeStimulus
 
@@ -32,8 +33,15 @@ class DecodeCoreTest(uvm_test):
     """Base: starts the environment, runs ``body``, and lets the core settle."""
 
     def build_phase(self) -> None:
-        """Create the environment."""
+        """Create the environment and its coverage."""
         self.env = DecodeCoreEnvironment("env", self)
+        self.coverage = DecodeCoreCoverage(
+            "coverage", self, lambda: self.env.o.monitor.stalled_cycles
+        )
+
+    def connect_phase(self) -> None:
+        """Sample the coverage with each checked command."""
+        self.env.scoreboard.port.connect(self.coverage.analysis_export)
 
     async def run_phase(self) -> None:
         """Run the test's body."""
@@ -57,8 +65,15 @@ def random_tokens(stimulus: DecodeStimulus, rng: random.Random, count: int) -> D
     return make(count, normalised=rng.random() < 0.3, given_gates=rng.random() < 0.5)
 
 
-def random_work(stimulus: DecodeStimulus, rng: random.Random, context: int, *, lost: bool) -> Work:
-    """Return any command; only clear or load for a context that is lost."""
+def random_work(
+    stimulus: DecodeStimulus,
+    rng: random.Random,
+    context: int,
+    *,
+    lost: bool = False,
+    bad: bool = False,
+) -> Work:
+    """Return any command; clear or load for a lost context; bad loads are asked for."""
     opcode = rng.choices(
         [Opcode.DECODE, Opcode.CLEAR, Opcode.LOAD, Opcode.DUMP],
         weights=[0, 1, 1, 0] if lost else [6, 1, 1, 1],
@@ -67,6 +82,8 @@ def random_work(stimulus: DecodeStimulus, rng: random.Random, context: int, *, l
         count = rng.choice([0, 1, 1, 2, 3, rng.randint(4, 12)])
         return decode(random_tokens(stimulus, rng, count), context, gap=rng.choice([0, 0, 20]))
     if opcode == Opcode.LOAD:
+        if bad and rng.random() < 0.2:
+            return load(stimulus.bad_image(), context)
         return load(stimulus.image(over_range=rng.random() < 0.3), context)
     return clear(context) if opcode == Opcode.CLEAR else dump(context)
 
@@ -94,7 +111,7 @@ class random_mix(DecodeCoreTest):  # noqa: N801 - the class name is the test's n
             self.env.throttle(*(self.rng.choice(THROTTLES) for _ in range(3)))
             batch = min(left, self.rng.randint(1, 5))
             works = [
-                random_work(self.stimulus, self.rng, self.rng.randrange(self.contexts), lost=False)
+                random_work(self.stimulus, self.rng, self.rng.randrange(self.contexts))
                 for _ in range(batch)
             ]
             await self.env.run(*works)
@@ -527,7 +544,9 @@ class interrupted_runs(DecodeCoreTest):  # noqa: N801
                     clear(0),
                 ]
             )
-            await self.env.interrupt(victim, after=self.rng.randint(1, 900), reset=reset)
+            after = self.rng.randint(1, 900)
+            running = await self.env.interrupt(victim, after=after, reset=reset)
+            self.coverage.interrupted(running, reset=reset)
             self.env.throttle()
             if not reset:
                 (state,) = await self.env.run(dump(keeper))
@@ -548,3 +567,35 @@ class unused_contexts_are_clear(DecodeCoreTest):  # noqa: N801
         for result in await self.env.run(*(dump(context) for context in contexts)):
             assert not result.image.mantissa.any()
         await self.env.run(*(decode(self.stimulus.typical(2), context) for context in contexts))
+
+
+@pyuvm.test(**TIME_LIMIT)
+class coverage_closure(DecodeCoreTest):  # noqa: N801
+    """Random commands and interrupts until every bin of the functional coverage was hit."""
+
+    async def body(self) -> None:
+        """Run until nothing is missing; give up after ``commands``."""
+        limit = self.options.get("commands", 1500)
+        for _ in range(limit):
+            if not self.coverage.missing():
+                break
+            await self.step()
+        missing = self.coverage.missing()
+        assert not missing, f"not hit by {limit} commands: {missing}"
+
+    async def step(self) -> None:
+        """Run one command, or interrupt one."""
+        env, rng = self.env, self.rng
+        if rng.random() < 0.3:
+            env.throttle(*(rng.choice(THROTTLES) for _ in range(3)))
+        context = rng.randrange(self.contexts)
+        lost = context in env.scoreboard.lost
+        work = random_work(self.stimulus, rng, context, lost=lost, bad=True)
+        soon_over = work.command.opcode == Opcode.CLEAR
+        if rng.random() < (0.4 if soon_over else 0.1):
+            reset = rng.random() < 0.5
+            after = rng.randint(1, 6 if soon_over else 200)
+            running = await env.interrupt(work, after=after, reset=reset)
+            self.coverage.interrupted(running, reset=reset)
+        else:
+            await env.run(work)

@@ -12,6 +12,7 @@ from pyuvm import uvm_test
 
 from fastdelta.registers.decode import CTRL_AP_CONTINUE, CTRL_AP_START, Command, Status
 from fastdelta_verif.agents.axi4_memory import DECERR, SLVERR
+from fastdelta_verif.environments.decode_coverage import DecodeKernelCoverage
 from fastdelta_verif.environments.decode_kernel import (
     COUNTER_NAMES,
     DecodeKernelEnvironment,
@@ -27,8 +28,13 @@ class DecodeKernelTest(uvm_test):
     """Base: starts the environment and runs ``body``."""
 
     def build_phase(self) -> None:
-        """Create the environment."""
+        """Create the environment and its coverage."""
         self.env = DecodeKernelEnvironment("env", self)
+        self.coverage = DecodeKernelCoverage("coverage", self)
+
+    def connect_phase(self) -> None:
+        """Sample the coverage with each checked run."""
+        self.env.scoreboard.port.connect(self.coverage.analysis_export)
 
     async def run_phase(self) -> None:
         """Run the test's body."""
@@ -46,35 +52,41 @@ class DecodeKernelTest(uvm_test):
         raise NotImplementedError
 
     def random_run(self) -> Run:
-        """Return any run, legal or not, that the state of the contexts allows."""
+        """Return a random run, one in five of them illegal."""
         env, rng, stimulus = self.env, self.rng, self.stimulus
         context = rng.randrange(self.contexts)
-        kind = rng.choices(
-            ["decode", "extreme", "clear", "load", "dump", "illegal"], [6, 2, 1, 1, 1, 1]
-        )[0]
-        count = rng.choice([0, 1, 1, 2, 3, 6])
-        bypass = {"normalised": rng.random() < 0.3, "given_gates": rng.random() < 0.5}
-        if kind == "clear":
-            return env.clear(context)
-        if kind == "load":
-            return env.load(stimulus.image(over_range=rng.random() < 0.3), context)
-        if kind == "dump":
-            return env.dump(context)
-        make = stimulus.extreme if kind == "extreme" else stimulus.typical
-        run = env.decode(make(count, **bypass), context)
-        if kind != "illegal":
-            return run
-        odd = env.shape.beat_bytes // 2
-        return rng.choice(
-            [
-                replace(run, command=rng.choice([4, 1 << 31])),
-                replace(run, context=self.contexts),
-                replace(run, tokens=rng.choice([0x1_0000, 0xFFFF_FFFF])),
-                replace(run, qk=run.qk + odd),
-                replace(run, v=run.v + odd),
-                replace(run, o=run.o + odd),
-            ]
-        )
+        command = rng.choices(list(Command), [4, 1, 1, 1])[0]
+        if command == Command.DECODE:
+            make = rng.choice([stimulus.typical, stimulus.typical, stimulus.extreme])
+            count = rng.choice([0, 1, 1, 2, 3, rng.randint(4, 12)])
+            bypass = {"normalised": rng.random() < 0.3, "given_gates": rng.random() < 0.5}
+            run = env.decode(make(count, **bypass), context)
+        elif command == Command.LOAD:
+            bad = rng.random() < 0.15
+            image = stimulus.bad_image() if bad else stimulus.image(over_range=rng.random() < 0.3)
+            run = env.load(image, context)
+        else:
+            run = env.clear(context) if command == Command.CLEAR else env.dump(context)
+        return self.broken(run) if rng.random() < 0.2 else run
+
+    def broken(self, run: Run) -> Run:
+        """Return a run with an argument that the kernel refuses."""
+        rng, odd = self.rng, self.env.shape.beat_bytes // 2
+        pointers = {
+            Command.DECODE: ["qk", "v", "o", "result"],
+            Command.CLEAR: ["result"],
+            Command.LOAD: ["v", "result"],
+            Command.DUMP: ["o", "result"],
+        }[Command(run.command)]
+        pointer = rng.choice(pointers)
+        changes = [
+            {"command": rng.choice([4, 1 << 31])},
+            {"context": rng.choice([self.contexts, 1 << 31])},
+            {pointer: getattr(run, pointer) + odd},
+        ]
+        if run.command == Command.DECODE:
+            changes.append({"tokens": rng.choice([0x1_0000, 0xFFFF_FFFF])})
+        return replace(run, **rng.choice(changes))
 
     async def recover(self, context: int) -> None:
         """Make a lost context usable again, either way."""
@@ -364,3 +376,46 @@ class commands_use_only_their_pointers(DecodeKernelTest):  # noqa: N801
             used = {Command.CLEAR: set(), Command.LOAD: {"m_axi_v"}, Command.DUMP: set()}
             ports = {burst.port for burst in ended.bursts} - {"m_axi_o"}
             assert ports == used[Command(ended.run.command)]
+
+
+@pyuvm.test(**TIME_LIMIT)
+class coverage_closure(DecodeKernelTest):  # noqa: N801
+    """Random runs and faults until every bin of the functional coverage was hit."""
+
+    async def body(self) -> None:
+        """Run until nothing is missing; give up after ``runs``."""
+        limit = self.options.get("runs", 500)
+        for _ in range(limit):
+            if not self.coverage.missing():
+                break
+            await self.step()
+        missing = self.coverage.missing()
+        assert not missing, f"not hit by {limit} runs: {missing}"
+
+    async def step(self) -> None:
+        """Run one command; memory fails in one of five that use it."""
+        env, rng = self.env, self.rng
+        env.stall(latency=(0, rng.choice([3, 20, 70])))
+        run = self.random_run()
+        used = [port for port in ("qk", "v") if run.payload.get(port)] + ["o"] * bool(run.room)
+        legal = env.scoreboard.refusal_of(run) == Status.OK
+        if not (legal and used and rng.random() < 0.2):
+            await env.run(run)
+            return
+        port = rng.choice(used)
+        faults = env.ports[port].responder.faults
+        if run.command == Command.DECODE and rng.random() < 0.3:
+            run = replace(run, watchdog=60)
+            faults.stuck.add("aw" if port == "o" else "ar")
+            await env.launch(run)
+            await env.domain.cycles(120)
+            faults.stuck.clear()
+            failure = Status.TIMEOUT
+        else:
+            size = run.room if port == "o" else len(run.payload[port])
+            beat = rng.randrange(size // env.shape.beat_bytes)
+            faults.errors[getattr(run, port) + beat * env.shape.beat_bytes] = SLVERR
+            failure = Status.WRITE_ERROR if port == "o" else Status.READ_ERROR
+            await env.launch(run)
+        await env.done()
+        await env.finish(run, failure=failure)

@@ -309,10 +309,14 @@ class DecodeCoreEnvironment(uvm_env):
         self._sequences = [sequence for sequence, _ in pairs]
         return [cocotb.start_soon(sequence.start(sequencer)) for sequence, sequencer in pairs]
 
-    async def interrupt(self, *works: Work, after: int, reset: bool) -> None:
-        """Start commands and, a number of cycles after that, flush or reset the core."""
+    async def interrupt(self, *works: Work, after: int, reset: bool) -> Opcode | None:
+        """Start commands and, a number of cycles after that, flush or reset the core.
+
+        Returns the opcode of the command that was running then.
+        """
         tasks = self._launch(works)
         await self.domain.cycles(after)
+        running = self.command.monitor.running
         for sequence in self._sequences:
             sequence.stopped = True
         for driver in (self.qk.driver, self.v.driver, self.command.driver):
@@ -324,3 +328,4 @@ class DecodeCoreEnvironment(uvm_env):
         self.scoreboard.interrupted(reset=reset)
         for task in tasks:
             await task
+        return running.opcode if running else None

@@ -154,26 +154,23 @@ class DecodeKernelScoreboard(Scoreboard):
         """Note that a context is lost."""
         self.lost.add(context)
 
-    def expected_refusal(self, arguments: dict[int, int]) -> Status:
+    def refusal_of(self, run: Run) -> Status:
         """Return the status that the checks of the arguments give, in their order."""
-        get = lambda register: arguments.get(register, 0)  # noqa: E731
-        command, context = get(Register.COMMAND), get(Register.CONTEXT)
-        if command not in tuple(Command):
+        if run.command not in tuple(Command):
             return Status.BAD_COMMAND
-        if context >= self._shape.contexts:
+        if run.context >= self._shape.contexts:
             return Status.BAD_CONTEXT
-        if command == Command.DECODE and get(Register.TOKENS) > 0xFFFF:
+        if run.command == Command.DECODE and run.tokens > 0xFFFF:
             return Status.BAD_TOKENS
         used = {
-            Command.DECODE: ("QK", "V", "O"),
-            Command.LOAD: ("V",),
-            Command.DUMP: ("O",),
+            Command.DECODE: ("qk", "v", "o"),
+            Command.LOAD: ("v",),
+            Command.DUMP: ("o",),
             Command.CLEAR: (),
-        }[Command(command)]
-        lows = [get(Register[f"{name}_LOW"]) for name in (*used, "RESULT")]
-        if any(low % self._shape.beat_bytes for low in lows):
+        }[Command(run.command)]
+        if any(getattr(run, name) % self._shape.beat_bytes for name in (*used, "result")):
             return Status.BAD_ADDRESS
-        if command in (Command.DECODE, Command.DUMP) and context in self.lost:
+        if run.command in (Command.DECODE, Command.DUMP) and run.context in self.lost:
             return Status.CONTEXT_LOST
         return Status.OK
 
@@ -204,8 +201,11 @@ class DecodeKernelScoreboard(Scoreboard):
         arguments = started.arguments
         for name in ("command", "context", "tokens", "flags", "watchdog"):
             self.compare(name, arguments.get(Register[name.upper()], 0), getattr(run, name))
+        for name in ("qk", "v", "o", "result"):
+            low, high = (arguments.get(Register[f"{name.upper()}_{h}"], 0) for h in ("LOW", "HIGH"))
+            self.compare(name, high << 32 | low, getattr(run, name))
         self.runs += 1
-        refusal = self.expected_refusal(arguments)
+        refusal = self.refusal_of(run)
         expected = refusal if refusal != Status.OK else failure or Status.OK
         bad_state = False
         result: dict[str, Any] = {}
@@ -297,7 +297,7 @@ class DecodeKernelScoreboard(Scoreboard):
             compare(f"unanswered requests of {name} at done", monitor.counts.unanswered, 0)
         if status == Status.TIMEOUT:
             return
-        report = RESULT_WORDS * 4 // shape.beat_bytes
+        report = 0 if run.result % shape.beat_bytes else RESULT_WORDS * 4 // shape.beat_bytes
         seen = {name: monitor.counts.beats for name, monitor in monitors.items()}
         seen["o"] -= report
         for name, beats in seen.items():
@@ -334,6 +334,8 @@ class DecodeKernelScoreboard(Scoreboard):
         assert block is not None
         words = np.frombuffer(block, dtype=np.uint32).tolist()
         expected = [RESULT_MAGIC, int(status), VERSION_VALUE, *counters.values()]
+        if run.result % self._shape.beat_bytes:
+            expected = [0] * RESULT_WORDS  # such an address gets no result block
         self.compare("result block", words, expected)
 
 

@@ -376,10 +376,11 @@ class gate_limits(DecodeCoreTest):  # noqa: N801
         assert np.abs(difference).max() <= 2.0**-19
 
         # Beta above one counts as one.
-        over = await self.env.run(
-            clear(), decode(with_gates(self.stimulus.typical(2), 0, BETA_ONE + 1))
-        )
-        assert over[1].output.any()
+        tokens = self.stimulus.typical(2)
+        one = await self.env.run(clear(), decode(with_gates(tokens, 0, BETA_ONE)))
+        for beta in (BETA_ONE + 1, (1 << 18) - 1):
+            over = await self.env.run(clear(), decode(with_gates(tokens, 0, beta)))
+            assert np.array_equal(outputs(one), outputs(over))
 
         # A decay of 6.5e-12 at every token, given and computed: finite, about the last update.
         for given in (True, False):

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Seeded faults of the RTL must all be caught, by tests that the RTL itself passes."""
+
+from pathlib import Path
+
+import pytest
+
+from fastdelta_verif.build import Simulate, SimulationError
+from fastdelta_verif.mutants import MUTANTS
+
+OPTIONS = {"commands": 16, "runs": 8, "rounds": 1}
+
+
+def bench(kernel: bool) -> str:
+    """Return the module that holds a mutant's test."""
+    return "decode_kernel" if kernel else "decode_core"
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_caught(simulate: Simulate, tmp_path: Path, name: str) -> None:
+    mutant = MUTANTS[name]
+    design = mutant.design(tmp_path)
+    with pytest.raises(SimulationError):
+        simulate(design, bench(mutant.kernel), mutant.test, OPTIONS)
+
+
+TESTS = {(m.kernel, m.test, tuple(m.parameters.items())): m for m in MUTANTS.values()}
+
+
+@pytest.mark.parametrize("mutant", TESTS.values(), ids=lambda m: f"{bench(m.kernel)}-{m.test}")
+def test_original_passes_the_tests_of_mutants(simulate: Simulate, mutant: object) -> None:
+    simulate(mutant.original(), bench(mutant.kernel), mutant.test, OPTIONS)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Floats of the caller to int8 operands of the prefill engine, and back.
+
+Keys are centred and, like queries, rotated by a Hadamard matrix; both leave the softmax unchanged
+in exact arithmetic and spread outliers over the channels (docs/prefill_engine.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastdelta.reference.prefill_model import (
+    EXPONENT_MAX,
+    EXPONENT_MIN,
+    K_SHIFT_MAX,
+    MULTIPLIER_BITS,
+    OUTPUT_FRACTION,
+    PrefillOperands,
+)
+
+FloatArray = npt.NDArray[np.floating[Any]]
+INT8_LIMIT = 127
+
+
+@dataclass(frozen=True)
+class QuantisedPrompt:
+    """Operands of the engine, and the v scale [kv_heads, d] that turns outputs into floats."""
+
+    operands: PrefillOperands
+    v_scale: npt.NDArray[np.float64]
+
+
+def hadamard_rotate(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Multiply the last axis by an orthonormal Hadamard matrix (its own inverse).
+
+    For a length that is not a power of two the matrix is block diagonal, with blocks of the
+    largest power of two that divides it.
+    """
+    length = x.shape[-1]
+    size = length & -length
+    rotated = x.reshape(*x.shape[:-1], length // size, size)
+    half = 1
+    while half < size:
+        pairs = rotated.reshape(*rotated.shape[:-1], size // (2 * half), 2, half)
+        upper, lower = pairs[..., 0, :], pairs[..., 1, :]
+        rotated = np.stack([upper + lower, upper - lower], axis=-2).reshape(rotated.shape)
+        half *= 2
+    result: npt.NDArray[np.float64] = (rotated / np.sqrt(size)).reshape(x.shape)
+    return result
+
+
+def _to_int8(
+    values: npt.NDArray[np.float64], scale: npt.NDArray[np.float64]
+) -> npt.NDArray[np.int8]:
+    safe = np.where(scale > 0, scale, 1.0)
+    result: npt.NDArray[np.int8] = np.clip(
+        np.rint(values / safe), -INT8_LIMIT, INT8_LIMIT
+    ).astype(np.int8)
+    return result
+
+
+def quantise_prompt(q: FloatArray, k: FloatArray, v: FloatArray) -> QuantisedPrompt:
+    """Quantise q [heads, tokens, d] and k, v [kv_heads, tokens, d]; inputs must be finite.
+
+    Scores are ``q . k / sqrt(d)``: a model with another softmax scale multiplies q beforehand.
+
+    Raises
+    ------
+    ValueError
+        If the scores of a row are beyond the multiplier's range (steps of 256 and more in log2
+        units, far outside what a softmax can use).
+    """
+    head_dim = q.shape[-1]
+    group = q.shape[0] // k.shape[0]
+    keys = np.asarray(k, dtype=np.float64)
+    keys = hadamard_rotate(keys - keys.mean(axis=1, keepdims=True))
+    queries = hadamard_rotate(np.asarray(q, dtype=np.float64))
+    values = np.asarray(v, dtype=np.float64)
+
+    q_scale = np.abs(queries).max(axis=2) / INT8_LIMIT
+    k_peak = np.abs(keys).max(axis=2)
+    k_scale = k_peak.max(axis=1) / INT8_LIMIT
+    safe_peak = np.where(k_peak > 0, k_peak, k_peak.max(axis=1, keepdims=True))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log2(INT8_LIMIT * k_scale[:, np.newaxis] / safe_peak)
+    k_shift = np.clip(np.floor(np.nan_to_num(ratio)), 0, K_SHIFT_MAX).astype(np.int64)
+    key_steps = k_scale[:, np.newaxis] * np.exp2(-k_shift.astype(np.float64))
+    v_scale = np.abs(values).max(axis=1) / INT8_LIMIT
+
+    step = q_scale * np.repeat(k_scale, group)[:, np.newaxis] / (np.sqrt(head_dim) * np.log(2.0))
+    exponent = MULTIPLIER_BITS - np.frexp(step)[1].astype(np.int64)
+    if np.any(exponent < EXPONENT_MIN):
+        raise ValueError(
+            f"a score step of {float(step.max()):.3g} in log2 units is out of range: allowed is "
+            f"below {1 << (MULTIPLIER_BITS - EXPONENT_MIN)}; q or k is scaled wrongly"
+        )
+    exponent = np.clip(exponent, EXPONENT_MIN, EXPONENT_MAX)
+    multiplier = np.minimum(np.rint(np.ldexp(step, exponent)), (1 << MULTIPLIER_BITS) - 1)
+    operands = PrefillOperands(
+        q=_to_int8(queries, q_scale[..., np.newaxis]),
+        multiplier=multiplier.astype(np.int64),
+        exponent=exponent,
+        k=_to_int8(keys, key_steps[..., np.newaxis]),
+        k_shift=k_shift,
+        v=_to_int8(values, v_scale[:, np.newaxis, :]),
+    )
+    return QuantisedPrompt(operands, v_scale)
+
+
+def dequantise_attention(
+    outputs: npt.NDArray[np.int16], v_scale: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float32]:
+    """Return FP32 [heads, tokens, d] from the engine's outputs."""
+    group = outputs.shape[0] // v_scale.shape[0]
+    scale = np.repeat(np.ldexp(v_scale, -OUTPUT_FRACTION), group, axis=0)[:, np.newaxis, :]
+    result: npt.NDArray[np.float32] = (outputs * scale).astype(np.float32)
+    return result

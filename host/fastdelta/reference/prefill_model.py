@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bit-exact integer model of the prefill engine's attention over selected blocks.
+
+int8 operands, scores in log2 units, one exponent per row and tile, keyed accumulators whose only
+rescaling is a shift; formats and rounding: docs/prefill_engine.md. The order of the tiles of a row
+is ascending, so the schedule of the hardware does not change a bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fastdelta.reference.fixed_point import IntArray, rshift_round, saturate
+from fastdelta.reference.functions import ARGUMENT_BITS, ONE, Function, evaluate
+from fastdelta.reference.sparse_index import IndexSet
+
+MULTIPLIER_BITS = 16
+EXPONENT_MIN, EXPONENT_MAX = 8, 46
+K_SHIFT_MAX = 15
+SCORE_BITS, SCORE_FRACTION = 24, 8
+PROBABILITY_MAX = 255
+TABLE_FRACTION = 16
+GUARD_BITS = 12
+ACCUMULATOR_BITS = 48
+OUTPUT_FRACTION = 8
+NO_TILE = -(1 << 15)  # running exponent of a row before its first tile: below every exponent
+
+_TABLE = np.rint(
+    np.exp2(TABLE_FRACTION - np.arange(1 << SCORE_FRACTION) / (1 << SCORE_FRACTION))
+).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class PrefillOperands:
+    """Quantised tensors of one prompt.
+
+    Attributes
+    ----------
+    q
+        int8 [heads, tokens, d], rotated.
+    multiplier, exponent
+        Score multiplier of every query row, int64 [heads, tokens]: ``multiplier * 2**-exponent``,
+        multiplier below 2**16, exponent 8 to 46.
+    k
+        int8 [kv_heads, tokens, d], centred and rotated.
+    k_shift
+        int64 [kv_heads, tokens], 0 to 15: the key is ``k * 2**-k_shift``.
+    v
+        int8 [kv_heads, tokens, d].
+    """
+
+    q: npt.NDArray[np.int8]
+    multiplier: IntArray
+    exponent: IntArray
+    k: npt.NDArray[np.int8]
+    k_shift: IntArray
+    v: npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class TileProbabilities:
+    """Softmax of one tile: row exponents [rows], P [rows, columns] and row sums [rows]."""
+
+    exponent: IntArray
+    probability: IntArray
+    row_sum: IntArray
+
+
+def score_tile(
+    q: npt.NDArray[np.int8],
+    k: npt.NDArray[np.int8],
+    multiplier: IntArray,
+    exponent: IntArray,
+    k_shift: IntArray,
+) -> IntArray:
+    """Scores in log2 units, 8 fraction bits: q [rows, d] against k [columns, d]."""
+    # Products of int8 are exact in FP64 (BLAS) as long as d * 127**2 < 2**53.
+    product = (q.astype(np.float64) @ k.T.astype(np.float64)).astype(np.int64)
+    shift = exponent[:, np.newaxis] + k_shift[np.newaxis, :] - SCORE_FRACTION
+    scaled = rshift_round(product * multiplier[:, np.newaxis], shift)
+    return saturate(scaled, SCORE_BITS)[0]
+
+
+def tile_probabilities(scores: IntArray, mask: npt.NDArray[np.bool_]) -> TileProbabilities:
+    """Exponent, P and sum of every row of a tile; ``mask`` is true where a key counts.
+
+    A row without a key has the exponent NO_TILE, P = 0 and sum 0.
+    """
+    lowest = -(1 << (SCORE_BITS - 1))
+    peak = np.where(mask, scores, lowest).max(axis=1)
+    exponent = (peak + (1 << SCORE_FRACTION) - 1) >> SCORE_FRACTION
+    distance = np.maximum((exponent[:, np.newaxis] << SCORE_FRACTION) - scores, 0)
+    fraction = distance & ((1 << SCORE_FRACTION) - 1)
+    shift = (TABLE_FRACTION - SCORE_FRACTION) + np.minimum(distance >> SCORE_FRACTION, 31)
+    probability = np.minimum(rshift_round(_TABLE[fraction], shift), PROBABILITY_MAX)
+    probability = np.where(mask, probability, 0)
+    exponent = np.where(mask.any(axis=1), exponent, NO_TILE)
+    return TileProbabilities(exponent, probability, probability.sum(axis=1))
+
+
+@dataclass
+class RowAccumulators:
+    """Keyed accumulator of one (head, query block): running exponent, sum and outputs."""
+
+    exponent: IntArray  # [rows]
+    row_sum: IntArray  # [rows], GUARD_BITS fraction bits
+    outputs: IntArray  # [rows, d], GUARD_BITS fraction bits
+
+    @classmethod
+    def empty(cls, rows: int, head_dim: int) -> RowAccumulators:
+        """Return accumulators that have seen no tile."""
+        return cls(
+            exponent=np.full(rows, NO_TILE, dtype=np.int64),
+            row_sum=np.zeros(rows, dtype=np.int64),
+            outputs=np.zeros((rows, head_dim), dtype=np.int64),
+        )
+
+    def add(self, tile: TileProbabilities, v: npt.NDArray[np.int8]) -> None:
+        """Add one tile: v int8 [columns, d]."""
+        # The arrays multiply signed bytes: P - 128, with 128 * sum(v) added back, is P v exactly.
+        products = (tile.probability.astype(np.float64) @ v.astype(np.float64)).astype(np.int64)
+        exponent = np.maximum(self.exponent, tile.exponent)
+        keep = np.minimum(exponent - self.exponent, ACCUMULATOR_BITS)
+        join = np.minimum(exponent - tile.exponent, ACCUMULATOR_BITS)
+
+        def merged(old: IntArray, new: IntArray, keep: IntArray, join: IntArray) -> IntArray:
+            kept = np.where(keep < ACCUMULATOR_BITS, rshift_round(old, keep), 0)
+            joined = np.where(join < ACCUMULATOR_BITS, rshift_round(new << GUARD_BITS, join), 0)
+            result: IntArray = kept + joined
+            return result
+
+        self.row_sum = merged(self.row_sum, tile.row_sum, keep, join)
+        self.outputs = merged(self.outputs, products, keep[:, np.newaxis], join[:, np.newaxis])
+        self.exponent = exponent
+
+    def finish(self) -> tuple[IntArray, IntArray]:
+        """Return outputs [rows, d] with 8 fraction bits, and the number of rows without a key."""
+        empty = self.row_sum == 0
+        total = np.where(empty, 1, self.row_sum)
+        msb = np.zeros_like(total)
+        for step in (32, 16, 8, 4, 2, 1):
+            msb += np.where((total >> (msb + step)) > 0, step, 0)
+        rest = total - (np.int64(1) << msb)
+        argument = np.where(
+            msb >= ARGUMENT_BITS,
+            rest >> np.maximum(msb - ARGUMENT_BITS, 0),
+            rest << np.maximum(ARGUMENT_BITS - msb, 0),
+        )
+        reciprocal = np.where(
+            empty, 0, evaluate(Function.RECIPROCAL_ONE_PLUS, argument & (ONE - 1))
+        )
+        # |A / L| <= 128, so the quotient needs no more than msb + 8 bits before the reciprocal.
+        drop = np.maximum(msb - 28, 0)[:, np.newaxis]
+        numerator = rshift_round(self.outputs, drop)
+        shift = ARGUMENT_BITS + msb[:, np.newaxis] - drop - OUTPUT_FRACTION
+        quotient = rshift_round(numerator * reciprocal[:, np.newaxis], shift)
+        return saturate(quotient, 16)[0], np.asarray(np.count_nonzero(empty))
+
+
+def selected_attention(
+    operands: PrefillOperands, index_set: IndexSet, block: int
+) -> tuple[npt.NDArray[np.int16], int]:
+    """Causal attention over the selected blocks.
+
+    Parameters
+    ----------
+    operands
+        Quantised q, k and v.
+    index_set
+        Selected (query block, KV block) pairs of every head.
+    block
+        Tokens of a block; the last block may be ragged.
+
+    Returns
+    -------
+    outputs, empty_rows
+        int16 [heads, tokens, d], 8 fraction bits, in units of the channel's v scale; and how many
+        rows saw no key (their output is zero).
+    """
+    heads, tokens, head_dim = operands.q.shape
+    group = heads // operands.k.shape[0]
+    outputs = np.zeros((heads, tokens, head_dim), dtype=np.int16)
+    empty_rows = 0
+    for head in range(heads):
+        kv_head = head // group
+        for query_block in range(index_set.blocks):
+            rows = slice(query_block * block, min((query_block + 1) * block, tokens))
+            positions = np.arange(rows.start, rows.stop)
+            accumulators = RowAccumulators.empty(positions.size, head_dim)
+            for kv_block in index_set.row(head, query_block).tolist():
+                columns = slice(kv_block * block, min((kv_block + 1) * block, tokens))
+                mask = np.arange(columns.start, columns.stop) <= positions[:, np.newaxis]
+                scores = score_tile(
+                    operands.q[head, rows],
+                    operands.k[kv_head, columns],
+                    operands.multiplier[head, rows],
+                    operands.exponent[head, rows],
+                    operands.k_shift[kv_head, columns],
+                )
+                accumulators.add(tile_probabilities(scores, mask), operands.v[kv_head, columns])
+            block_outputs, empty = accumulators.finish()
+            outputs[head, rows] = block_outputs
+            empty_rows += int(empty)
+    return outputs, empty_rows

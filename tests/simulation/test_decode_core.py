@@ -20,6 +20,7 @@ BEHAVIOURS = [
     "bypasses",
     "norm_overflow_is_counted",
     "extreme_numbers",
+    "largest_operands",
     "gate_limits",
     "gates_far_out",
     "saturation_is_counted",
@@ -50,6 +51,11 @@ def test_parameters(simulate: Simulate, shape: str, behaviour: str) -> None:
     simulate(decode_core(SWEEP[shape]), "decode_core", behaviour, {"commands": 25, "rounds": 3})
 
 
+@pytest.mark.parametrize("shape", ["wide_head", "narrow_bus"])
+def test_largest_operands_over_the_longest_sums(simulate: Simulate, shape: str) -> None:
+    simulate(decode_core(SWEEP[shape]), "decode_core", "largest_operands")
+
+
 @pytest.mark.parametrize("shape", ["below_ratio", "sixteen_heads", "half_beat"])
 def test_parameters_after_a_flush(simulate: Simulate, shape: str) -> None:
     options = {"reset": False, "rounds": 12}
@@ -58,6 +64,10 @@ def test_parameters_after_a_flush(simulate: Simulate, shape: str) -> None:
 
 def test_full_shape(simulate: Simulate) -> None:
     simulate(decode_core(FULL), "decode_core", "full_shape")
+
+
+def test_coverage_closes(simulate: Simulate) -> None:
+    simulate(decode_core(BASE), "decode_core", "coverage_closure")
 
 
 @pytest.mark.parametrize("behaviour", ["random_mix", "zero_tokens"])

@@ -31,3 +31,13 @@ def test_behaviour(simulate: Simulate, behaviour: str) -> None:
 def test_parameters(simulate: Simulate, shape: str, behaviour: str) -> None:
     options = {"runs": 12, "rounds": 6}
     simulate(decode_kernel(SWEEP[shape]), "decode_kernel", behaviour, options)
+
+
+def test_coverage_closes(simulate: Simulate) -> None:
+    simulate(decode_kernel(BASE), "decode_kernel", "coverage_closure")
+
+
+def test_second_simulator(simulate: Simulate) -> None:
+    """Icarus has unknown values: one on a control signal or in memory fails."""
+    design = decode_kernel(BASE, simulator="icarus")
+    simulate(design, "decode_kernel", "random_runs", {"runs": 8})

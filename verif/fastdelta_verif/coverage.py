@@ -92,7 +92,7 @@ def percentage(hits: Hits) -> float:
 
 
 def line_coverage(files: Iterable[Path]) -> dict[str, tuple[int, int]]:
-    """Return (hit, all) points of each RTL module from Verilator's ``coverage.dat`` files."""
+    """Return (hit, all) points of each RTL source from Verilator's ``coverage.dat`` files."""
     counts: Counter[tuple[str, str]] = Counter()
     for file in files:
         for line in file.read_text(errors="replace").splitlines():
@@ -100,13 +100,13 @@ def line_coverage(files: Iterable[Path]) -> dict[str, tuple[int, int]]:
                 continue
             key, _, count = line[3:].rpartition("' ")
             fields = dict(part.split("\x02", 1) for part in key.split("\x01") if "\x02" in part)
-            module = fields.get("page", "").rpartition("/")[2]
-            counts[module, "".join(fields.get(name, "") for name in "fln")] += int(count)
-    modules: dict[str, tuple[int, int]] = {}
-    for (module, _), count in counts.items():
-        hit, every = modules.get(module, (0, 0))
-        modules[module] = (hit + (count > 0), every + 1)
-    return modules
+            place = ":".join(fields.get(name, "") for name in "ln")
+            counts[Path(fields["f"]).stem, place] += int(count)
+    sources: dict[str, tuple[int, int]] = {}
+    for (source, _), count in counts.items():
+        hit, every = sources.get(source, (0, 0))
+        sources[source] = (hit + (count > 0), every + 1)
+    return sources
 
 
 def main() -> int:
@@ -126,8 +126,8 @@ def main() -> int:
     for bin_ in missing:
         print(f"not hit: {bin_}")
     lines = line_coverage(arguments.folder.glob("*.dat"))
-    for module, (hit, every) in sorted(lines.items()):
-        print(f"{hit:4d} / {every:4d}  lines of {module}")
+    for source, (hit, every) in sorted(lines.items()):
+        print(f"{hit:4d} / {every:4d}  lines of {source}")
     print(f"{covered:.1f} % of the bins, from {len(files)} simulations")
     report = {"percent": covered, "simulations": len(files), "points": hits, "lines": lines}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)

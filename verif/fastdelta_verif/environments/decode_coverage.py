@@ -242,11 +242,9 @@ class DecodeKernelCoverage(_Subscriber):
 
     def __init__(self, name: str, parent: uvm_component) -> None:
         super().__init__(name, parent)
-        self.parameters = ParameterCoverage("kernel")
         runs = self.runs = CoverageGroup("kernel.runs")
         bursts = self.bursts = CoverageGroup("kernel.bursts")
-        self.groups = [self.parameters, runs, bursts]
-        self.parameters.sample()
+        self.groups = [runs, bursts]
         statuses = [
             (command.name, status.name)
             for command, allowed in STATUSES_OF.items()

@@ -414,8 +414,7 @@ def flexprefill_selection(
 ) -> Selection:
     """Choose blocks as FlexPrefill's released code does: coverage counted in tokens.
 
-    - Short sequences, ``tokens <= max(2 block, min_budget rounded up to blocks)`` or one token,
-      are dense.
+    - Short sequences, ``tokens <= max(2 block, min_budget rounded up to blocks)``, are dense.
     - Columns, and likewise diagonals: ``count = 1 + (token prefix sums, best first, that are at
       most gamma)``; ``count // count_divisor + 1`` blocks, within the budgets.
     - Divergence: a zero probability makes it NaN (0 log 0), hence the head vertical-slash.
@@ -452,7 +451,7 @@ def flexprefill_selection(
     heads, tokens, _ = q.shape
     group = heads // len(k)
     block, blocks = parameters.block, parameters.blocks(tokens)
-    if tokens <= max(2 * block, parameters.min_blocks * block, 1):
+    if tokens <= max(2 * block, parameters.min_blocks * block):
         everything = np.arange(blocks)
         decision = HeadSelection(
             Pattern.DENSE, np.nan, everything, everything, np.zeros(0, np.int64), None
@@ -643,7 +642,7 @@ def _group_block_scores(
         total += np.exp(scores - higher).sum(axis=2, keepdims=True)
         maximum = higher
     vertical, slash = np.zeros((2, group, blocks), dtype)
-    lower = np.arange(block) <= np.arange(block - rows, block)[:, np.newaxis]
+    lower = np.tri(rows, block, dtype=np.bool_)
     for b in range(blocks):
         probability = np.exp(tile(b) - maximum) / total
         on_or_below = lower[:, : probability.shape[2]]
@@ -735,6 +734,7 @@ def query_aware_pairs(q: FloatArray, k: FloatArray, block: int, gamma: float) ->
     divided by ``sqrt(d)``: each row sums to 1, the map to the number of blocks. Causal pairs are
     kept, best first and equal ones in the order of their flat index, while the running sum is at
     most gamma times the total; the pair that crosses is dropped, and so are all after it.
+    As whole rows sum to 1, a running sum can equal that threshold; rounding then decides.
 
     Parameters
     ----------

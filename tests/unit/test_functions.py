@@ -42,6 +42,16 @@ def test_coefficients_fit_their_fields(function: Function) -> None:
     assert np.all(np.abs(functions.coefficients(function)) < 1 << (bits - 1))
 
 
+def test_reciprocal_and_logarithm_of_integers() -> None:
+    rng = np.random.default_rng(0)
+    value = np.concatenate([np.arange(1, 1000), (2 ** rng.uniform(0, 62, 5000)).astype(np.int64)])
+    position, inverse = functions.reciprocal(value)
+    exact = value.astype(np.float64)
+    assert np.max(np.abs(np.ldexp(inverse * exact, -24 - position) - 1)) <= 2.5 / ONE
+    assert np.max(np.abs(functions.natural_log(value) / ONE - np.log(exact))) <= 30 / ONE
+    assert functions.natural_log(np.array([1, 2])).tolist() == [0, functions.LN_2]
+
+
 def test_committed_rom_is_current() -> None:
     assert ROM.read_text() == functions.rom_verilog(), (
         "run: python -m fastdelta.reference.functions > rtl/common/quadratic_rom.v"

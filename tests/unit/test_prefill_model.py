@@ -173,3 +173,12 @@ def test_scores_out_of_range_are_refused() -> None:
     q, k, v = prompt(4, head_dim=16)
     with pytest.raises(ValueError, match="q or k is scaled wrongly"):
         quantise_prompt(q * 1e6, k * 1e3, v)
+
+
+def test_probabilities_of_sixteen_bits_keep_what_eight_bits_round_to_zero() -> None:
+    scores = np.array([[0, -(10 << 8), -(40 << 8)]])
+    mask = np.ones((1, 3), dtype=bool)
+    assert tile_probabilities(scores, mask).probability.tolist() == [[255, 0, 0]]
+    wide = tile_probabilities(scores, mask, 16)
+    assert wide.probability.tolist() == [[(1 << 16) - 1, 1 << 6, 0]]
+    assert wide.row_sum.item() == (1 << 16) - 1 + (1 << 6)

@@ -29,6 +29,7 @@ C0_FRACTION, C1_FRACTION, C2_FRACTION = 28, 22, 16
 C0_BITS, C1_BITS, C2_BITS = 30, 24, 18
 GUARD_BITS = C0_FRACTION - ARGUMENT_BITS
 STEP_SHIFT = 18
+LN_2 = round(float(np.log(2.0)) * ONE)
 
 
 class Function(enum.IntEnum):
@@ -75,6 +76,39 @@ def evaluate(function: Function, u: IntArray) -> IntArray:
     slope = c1 + ((c2 * t) >> STEP_SHIFT)
     value = c0 + ((slope * t) >> STEP_SHIFT)
     result: IntArray = (value + (1 << (GUARD_BITS - 1))) >> GUARD_BITS
+    return result
+
+
+def normalise(value: IntArray) -> tuple[IntArray, IntArray]:
+    """Split value >= 1 into its leading one and a fraction: ``value = 2**position * (1 + u)``.
+
+    Returns
+    -------
+    position, u
+        Bit number of the leading one, and u with 24 fraction bits, truncated.
+    """
+    position = np.zeros_like(value)
+    for step in (32, 16, 8, 4, 2, 1):
+        position += np.where((value >> (position + step)) > 0, step, 0)
+    rest = value - (np.int64(1) << position)
+    u = np.where(
+        position >= ARGUMENT_BITS,
+        rest >> np.maximum(position - ARGUMENT_BITS, 0),
+        rest << np.maximum(ARGUMENT_BITS - position, 0),
+    )
+    return position, u
+
+
+def reciprocal(value: IntArray) -> tuple[IntArray, IntArray]:
+    """Return (position, r) with ``1 / value = r * 2**-(24 + position)`` for value >= 1."""
+    position, u = normalise(value)
+    return position, evaluate(Function.RECIPROCAL_ONE_PLUS, u)
+
+
+def natural_log(value: IntArray) -> IntArray:
+    """Return ln(value) with 24 fraction bits for integers value >= 1."""
+    position, u = normalise(value)
+    result: IntArray = position * LN_2 + evaluate(Function.LOG_ONE_PLUS, u)
     return result
 
 

@@ -14,14 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdelta.reference.fixed_point import IntArray, rshift_round, saturate
-from fastdelta.reference.functions import ARGUMENT_BITS, ONE, Function, evaluate
+from fastdelta.reference.functions import ARGUMENT_BITS, reciprocal
 from fastdelta.reference.sparse_index import IndexSet
 
 MULTIPLIER_BITS = 16
 EXPONENT_MIN, EXPONENT_MAX = 8, 46
 K_SHIFT_MAX = 15
 SCORE_BITS, SCORE_FRACTION = 24, 8
-PROBABILITY_MAX = 255
+PROBABILITY_BITS = 8  # what the arrays multiply
+PROBABILITY_MAX = (1 << PROBABILITY_BITS) - 1
 TABLE_FRACTION = 16
 GUARD_BITS = 12
 ACCUMULATOR_BITS = 48
@@ -84,18 +85,21 @@ def score_tile(
     return saturate(scaled, SCORE_BITS)[0]
 
 
-def tile_probabilities(scores: IntArray, mask: npt.NDArray[np.bool_]) -> TileProbabilities:
+def tile_probabilities(
+    scores: IntArray, mask: npt.NDArray[np.bool_], bits: int = PROBABILITY_BITS
+) -> TileProbabilities:
     """Exponent, P and sum of every row of a tile; ``mask`` is true where a key counts.
 
-    A row without a key has the exponent NO_TILE, P = 0 and sum 0.
+    P is in units of ``2**(exponent - bits)``, `bits` at most 16. A row without a key has the
+    exponent NO_TILE, P = 0 and sum 0.
     """
     lowest = -(1 << (SCORE_BITS - 1))
     peak = np.where(mask, scores, lowest).max(axis=1)
     exponent = (peak + (1 << SCORE_FRACTION) - 1) >> SCORE_FRACTION
     distance = np.maximum((exponent[:, np.newaxis] << SCORE_FRACTION) - scores, 0)
     fraction = distance & ((1 << SCORE_FRACTION) - 1)
-    shift = (TABLE_FRACTION - SCORE_FRACTION) + np.minimum(distance >> SCORE_FRACTION, 31)
-    probability = np.minimum(rshift_round(_TABLE[fraction], shift), PROBABILITY_MAX)
+    shift = (TABLE_FRACTION - bits) + np.minimum(distance >> SCORE_FRACTION, 31)
+    probability = np.minimum(rshift_round(_TABLE[fraction], shift), (1 << bits) - 1)
     probability = np.where(mask, probability, 0)
     exponent = np.where(mask.any(axis=1), exponent, NO_TILE)
     return TileProbabilities(exponent, probability, probability.sum(axis=1))
@@ -140,23 +144,13 @@ class RowAccumulators:
         """Return outputs [rows, d] with 8 fraction bits, and the number of rows without a key."""
         empty = self.row_sum == 0
         total = np.where(empty, 1, self.row_sum)
-        msb = np.zeros_like(total)
-        for step in (32, 16, 8, 4, 2, 1):
-            msb += np.where((total >> (msb + step)) > 0, step, 0)
-        rest = total - (np.int64(1) << msb)
-        argument = np.where(
-            msb >= ARGUMENT_BITS,
-            rest >> np.maximum(msb - ARGUMENT_BITS, 0),
-            rest << np.maximum(ARGUMENT_BITS - msb, 0),
-        )
-        reciprocal = np.where(
-            empty, 0, evaluate(Function.RECIPROCAL_ONE_PLUS, argument & (ONE - 1))
-        )
+        msb, inverse = reciprocal(total)
+        inverse = np.where(empty, 0, inverse)
         # |A / L| <= 128, so the quotient needs no more than msb + 8 bits before the reciprocal.
         drop = np.maximum(msb - 28, 0)[:, np.newaxis]
         numerator = rshift_round(self.outputs, drop)
         shift = ARGUMENT_BITS + msb[:, np.newaxis] - drop - OUTPUT_FRACTION
-        quotient = rshift_round(numerator * reciprocal[:, np.newaxis], shift)
+        quotient = rshift_round(numerator * inverse[:, np.newaxis], shift)
         return saturate(quotient, 16)[0], np.asarray(np.count_nonzero(empty))
 
 

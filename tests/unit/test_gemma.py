@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastdelta.errors import MissingToolError
@@ -478,6 +478,7 @@ def test_tokens_are_those_of_sentencepiece() -> None:
     ]
 
 
+@settings(deadline=None)  # the first example loads the model
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\u2581"), max_size=60))
 def test_any_text_comes_back(text: str) -> None:
     tokenizer = checkpoint().tokenizer
@@ -515,6 +516,7 @@ def test_checkpoint_is_gemma_3_270m() -> None:
             {236743: 23.5, 236770: 12.1495, 138: 11.991, 532: 11.8503},
         ),
     ],
+    ids=["short", "longer than the window"],
 )
 def test_logits_are_those_of_transformers(prompt: str, expected: dict[int, float]) -> None:
     model = GemmaModel(checkpoint().weights)

@@ -169,15 +169,12 @@ module decode_kernel #(
   wire                 v_tready;
   wire [BUS_WIDTH-1:0] o_tdata;
   wire                 o_tvalid;
-  wire                 o_tready;
   wire                 report;
   wire [BUS_WIDTH-1:0] report_tdata;
   wire                 report_tvalid;
   wire [BUS_WIDTH-1:0] write_tdata = report ? report_tdata : o_tdata;
   wire                 write_tvalid = report ? report_tvalid : o_tvalid;
   wire                 write_tready;
-
-  assign o_tready = write_tready && !report;
 
   // The sequencer gives commands to idle movers only, and the movers count beats.
   wire unused_qk_cmd_ready;
@@ -272,7 +269,7 @@ module decode_kernel #(
       .core_norm_overflows(core_norm_overflows),
       .core_starved_cycles(core_starved_cycles),
       .core_tokens_done   (core_tokens_done),
-      .core_output_waits  (o_tvalid && !o_tready),
+      .core_output_waits  (o_tvalid && !write_tready),
       .cancel             (cancel),
       .read_launch        (read_launch),
       .qk_read_address    (qk_read_address),
@@ -443,7 +440,7 @@ module decode_kernel #(
       .s_axis_v_tready   (v_tready),
       .m_axis_o_tdata    (o_tdata),
       .m_axis_o_tvalid   (o_tvalid),
-      .m_axis_o_tready   (o_tready),
+      .m_axis_o_tready   (write_tready),
       .m_axis_o_tlast    (unused_o_tlast),
       .cmd_done          (core_done),
       .bad_state         (core_bad_state),

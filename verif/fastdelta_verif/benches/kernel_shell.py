@@ -497,6 +497,8 @@ class memory_errors(ShellTest):  # noqa: N801
         ):
             for recovery in (Command.CLEAR, Command.LOAD):
                 await self.fail(self.make(command, last, 2), port, status)
+                # To fail again on a lost context changes nothing.
+                await self.fail(self.make(Command.LOAD, last), "v", Status.READ_ERROR)
                 for refused in (Command.DECODE, Command.DUMP):
                     await self.refused(self.make(refused, last), Status.CONTEXT_LOST)
                 for other in range(last):
@@ -582,6 +584,7 @@ class time_outs(ShellTest):  # noqa: N801
         """Stop each channel at random places."""
         dut, rng = self.dut, self.rng
         last = self.shape.contexts - 1
+        await self.core_not_ready(last)
         for context in range(self.shape.contexts):
             await self.complete(self.make(Command.LOAD, context))
         cases = [("qk", "ar"), ("qk", "r"), ("v", "ar"), ("v", "r")]
@@ -622,6 +625,21 @@ class time_outs(ShellTest):  # noqa: N801
             await self.complete(self.make(Command.DECODE, last, 2))
             await self.check_context(last)
         await self.short_watchdogs(last)
+
+    async def core_not_ready(self, context: int) -> None:
+        """Give up before the core, which starts slowly after reset, has taken the command."""
+        await self.domain.reset()
+        self.after_reset()
+        await self.enable_interrupt()
+        run = self.make(Command.DECODE, context, 1, watchdog=10)
+        self.place_data(run)
+        await self.start(run)
+        await self.ended()
+        self.lost.add(context)
+        counters = await self.check_report(Status.TIMEOUT, report=False)
+        self.compare("saturations", counters[Register.SATURATIONS], 0)
+        await self.acknowledge()
+        await self.domain.cycles(600)  # a command that is still offered would be taken now
 
     async def short_watchdogs(self, context: int) -> None:
         """Give up at every early cycle, before and after the core has taken its command."""
@@ -759,6 +777,7 @@ class reset_in_run(ShellTest):  # noqa: N801
                 await self.domain.reset()
                 self.after_reset()
                 await self.enable_interrupt()
+            await self.domain.cycles(600)  # so that the core's start does not count in any run
             before = self.rng.getstate()
             self.rng.setstate(rng_state)
             self.stall("none", latency=(5, 5))

@@ -6,6 +6,7 @@
 //   clear   sets the sum to zero
 //   load    sets the sum to that of the low words of all beats; bit 31 of the first makes it bad
 //   dump    gives the beats of a state
+// As the core clears its contexts after reset, it takes the first command 500 cycles later.
 // Word w of output beat i is sum + 65536 * i + w. The counters are functions of the sum.
 
 `default_nettype none
@@ -61,6 +62,7 @@ module decode_core #(
 
   reg [31:0] sums[0:CONTEXTS-1];
   reg busy;
+  reg [8:0] clearing;
   reg [1:0] opcode;
   reg [7:0] slot;
   reg [31:0] options;
@@ -79,7 +81,7 @@ module decode_core #(
   wire inputs_done = qk_left == 0 && v_left == 0;
   wire token_done = inputs_done && o_left == 0;
 
-  assign s_cmd_ready      = !busy && !cmd_done;
+  assign s_cmd_ready      = !busy && !cmd_done && clearing == 0;
   assign s_axis_qk_tready = busy && qk_left != 0;
   assign s_axis_v_tready  = busy && v_left != 0;
   assign m_axis_o_tvalid  = busy && inputs_done && o_left != 0;
@@ -94,7 +96,9 @@ module decode_core #(
 
   always @(posedge clk) begin
     cmd_done <= 1'b0;
+    if (clearing != 0) clearing <= clearing - 1;
     if (!rst_n) begin
+      clearing <= 9'd500;
       busy <= 1'b0;
       slot <= 8'd0;
       for (context_index = 0; context_index < CONTEXTS; context_index = context_index + 1)

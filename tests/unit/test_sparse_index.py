@@ -288,7 +288,7 @@ def test_invalid_conversions_are_refused() -> None:
     with pytest.raises(ShapeError, match="indices of head 0 have dtype float64"):
         IndexSet.from_flat([[0.5]], blocks=2)
     with pytest.raises(ShapeError, match="mask has dtype int64"):
-        IndexSet.from_mask(np.zeros((1, 2, 2), np.int64))  # type: ignore[arg-type]
+        IndexSet.from_mask(np.zeros((1, 2, 2), np.int64))
     with pytest.raises(ShapeError, match=r"shape \(1, 2, 3\)"):
         IndexSet.from_mask(np.zeros((1, 2, 3), np.bool_))
     with pytest.raises(RangeError, match="blocks=0"):

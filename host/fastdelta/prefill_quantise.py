@@ -57,9 +57,9 @@ def _to_int8(
     values: npt.NDArray[np.float64], scale: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.int8]:
     safe = np.where(scale > 0, scale, 1.0)
-    result: npt.NDArray[np.int8] = np.clip(
-        np.rint(values / safe), -INT8_LIMIT, INT8_LIMIT
-    ).astype(np.int8)
+    result: npt.NDArray[np.int8] = np.clip(np.rint(values / safe), -INT8_LIMIT, INT8_LIMIT).astype(
+        np.int8
+    )
     return result
 
 

@@ -7,8 +7,9 @@ read) and ``training_record.json`` (how it was trained, and its bits per byte be
 byte 5-gram). The figures in the record come from the numpy model with the float16 weights, not
 from torch. The shipped files were made by this command with its default options, interrupted and
 resumed where the record says so; the steps before that ran on two threads and towards 4,000 steps,
-in which the learning rate is the same so far. ``--resume`` goes on from the exported weights with new optimiser
-moments; on a busy machine one thread is best, as threads that wait for each other gain nothing.
+in which the learning rate is the same so far. ``--resume`` goes on from the exported weights with
+new optimiser moments; on a busy machine one thread is best, as threads that wait for each other
+gain nothing.
 
 The recurrence is trained in its chunkwise-parallel form: inside a chunk, the deltas
 ``D = [dv_1 .. dv_C]`` solve the unit lower triangular system ``(I + L) D = beta (V - exp(c) K S)``

@@ -30,6 +30,10 @@ LEGAL: dict[tuple[str, str], list[dict[str, int]]] = {
         {"HEAD_DIM": 16, "QK_HEADS": 1, "GROUP_RATIO": 4, "H_ITER": 2, "BUS_WIDTH": 128},
         {"HEAD_DIM": 48, "QK_HEADS": 3, "GROUP_RATIO": 1, "H_ITER": 3, "CONTEXTS": 64},
     ],
+    ("prefill", "matrix_unit"): [
+        {"STRIPS": 1, "ROW_ARRAYS": 1, "LUT_ARRAYS": 0, "ARRAY_ROWS": 2, "DEPTH_WIDTH": 1},
+        {"STRIPS": 4, "ROW_ARRAYS": 1, "LUT_ARRAYS": 1, "ARRAY_ROWS": 3, "OPERAND_LATENCY": 16},
+    ],
 }
 ILLEGAL = [
     ("common", "skid_buffer", {"WIDTH": 0}, "WIDTH"),
@@ -60,15 +64,34 @@ ILLEGAL = [
     ("decode", "decode_kernel", {"CONTEXTS": 65}, "CONTEXTS"),
     ("decode", "decode_kernel", {"BUS_WIDTH": 1024}, "BUS_WIDTH"),
     ("decode", "decode_kernel", {"BUS_WIDTH": 192}, "BUS_WIDTH"),
+    ("prefill", "mac_array", {"ROWS": 1}, "ROWS"),
+    ("prefill", "mac_array", {"COLUMNS": 65}, "COLUMNS"),
+    ("prefill", "mac_array", {"LUT": 2}, "LUT"),
+    ("prefill", "mac_array", {"COLUMN_WIDTH": 4}, "COLUMN_WIDTH"),
+    ("prefill", "matrix_unit", {"STRIPS": 0}, "STRIPS"),
+    ("prefill", "matrix_unit", {"STRIPS": 5}, "STRIPS"),
+    ("prefill", "matrix_unit", {"ROW_ARRAYS": 17}, "ROW_ARRAYS"),
+    ("prefill", "matrix_unit", {"LUT_ARRAYS": 5}, "LUT_ARRAYS"),
+    ("prefill", "matrix_unit", {"ARRAY_ROWS": 65}, "ARRAY_ROWS"),
+    ("prefill", "matrix_unit", {"ARRAY_COLUMNS": 1}, "ARRAY_COLUMNS"),
+    ("prefill", "matrix_unit", {"COLUMN_WIDTH": 4}, "COLUMN_WIDTH"),
+    ("prefill", "matrix_unit", {"DEPTH_WIDTH": 17}, "DEPTH_WIDTH"),
+    ("prefill", "matrix_unit", {"TAG_WIDTH": 0}, "TAG_WIDTH"),
+    ("prefill", "matrix_unit", {"QUEUE_DEPTH": 12}, "QUEUE_DEPTH"),
+    ("prefill", "matrix_unit", {"OPERAND_LATENCY": 0}, "OPERAND_LATENCY"),
 ]
-# The kernel is large; each illegal value is one change to this shape.
-SMALL = {
-    "HEAD_DIM": 16,
-    "QK_HEADS": 2,
-    "GROUP_RATIO": 2,
-    "H_ITER": 2,
-    "CONTEXTS": 1,
-    "BUS_WIDTH": 128,
+# These tops are large; each illegal value is one change to these shapes.
+SMALL: dict[str, dict[str, int]] = {
+    "decode_kernel": {
+        "HEAD_DIM": 16,
+        "QK_HEADS": 2,
+        "GROUP_RATIO": 2,
+        "H_ITER": 2,
+        "CONTEXTS": 1,
+        "BUS_WIDTH": 128,
+    },
+    "mac_array": {"ROWS": 4, "COLUMNS": 20},
+    "matrix_unit": {"ARRAY_ROWS": 4, "ARRAY_COLUMNS": 20},
 }
 
 
@@ -116,7 +139,7 @@ def test_legal_parameters(kernel: str, top: str, tool: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("tool", ["verilator", "icarus", "yosys"])
 def test_illegal_parameters(tool: str, tmp_path: Path) -> None:
     for kernel, top, parameters, rule in ILLEGAL:
-        base = SMALL if kernel == "decode" else {}
+        base = SMALL.get(top, {})
         code, output = elaborate(tool, kernel, top, {**base, **parameters}, tmp_path)
         assert code != 0, f"{tool} takes {top} with {parameters}"
         named = re.findall(r"illegal_parameter_\w+|\w+_needs_\w+", output)

@@ -41,7 +41,7 @@ def main() -> int:
     sys.argv = [sys.argv[0]]
     coverage.main()
     for number in failed:
-        print(f"failed: COCOTB_RANDOM_SEED={number} pytest tests/simulation {pytest_arguments}")
+        print(f"failed: COCOTB_RANDOM_SEED={number} {' '.join(command[2:])}")
     return int(bool(failed))
 
 

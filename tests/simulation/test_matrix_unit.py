@@ -86,6 +86,11 @@ def test_extreme_operands(simulate: Simulate) -> None:
     simulate(UNITS["3x4-hybrid-8x8"], "matrix_unit", "extremes")
 
 
+@pytest.mark.parametrize("unit", UNITS)
+def test_latency(simulate: Simulate, unit: str) -> None:
+    simulate(UNITS[unit], "matrix_unit", "latency")
+
+
 @pytest.mark.parametrize("unit", ["1x1-dsp-4x4-icarus", "3x4-hybrid-8x8"])
 def test_blocked_port(simulate: Simulate, unit: str) -> None:
     simulate(UNITS[unit], "matrix_unit", "blocked_port")

@@ -379,6 +379,34 @@ class utilisation(MatrixUnitTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
+class latency(MatrixUnitTest):  # noqa: N801
+    """An idle unit takes the cycles that its header states, for tasks of one step and of more."""
+
+    async def scenario(self) -> None:
+        """Time single tasks; the first column comes while nothing else moves."""
+        dut, edge = self.dut, self.domain.edge
+        expected = (3, self.settings.parameters["OPERAND_LATENCY"] + 5)
+        for kind, steps in ((0, 1), (1, 1), (0, 7), (1, 20)):
+            await self.drained()
+            await self.domain.cycles(4)
+            valid = dut.m_values_valid if kind else dut.m_scores_valid
+            taken = first = last = None
+            self.send((kind, steps))
+            while True:
+                await edge
+                cycle = self.domain.cycle
+                if int(dut.s_task_valid.value) and int(dut.s_task_ready.value):
+                    taken = cycle
+                if int(dut.request_valid.value):
+                    first, last = first or cycle, cycle
+                if int(valid.value):
+                    break
+            assert None not in (taken, first, last)
+            self.scoreboard.compare("latencies", (first - taken, cycle - last), expected)
+            self.scoreboard.compare("cycles of steps", last - first + 1, steps)
+
+
+@pyuvm.test(**TIME_LIMIT)
 class blocked_port(MatrixUnitTest):  # noqa: N801
     """A closed port keeps its results; all older ones leave by the other, and none is lost."""
 

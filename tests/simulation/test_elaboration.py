@@ -102,7 +102,8 @@ def command(
     sources = [str(source) for source in rtl_sources(kernel)]
     if tool == "verilator":
         values = [f"-G{name}={value}" for name, value in parameters.items()]
-        options = ["--lint-only", "-Wno-fatal", "--top-module", top, *values]
+        # Without the bound, loops over whole arrays are unrolled, which takes a minute.
+        options = ["--lint-only", "-Wno-fatal", "--unroll-count", "4", "--top-module", top, *values]
         return [str(REPOSITORY / ".tools/verilator/bin/verilator"), *options, *sources]
     if tool == "icarus":
         values = [f"-P{top}.{name}={value}" for name, value in parameters.items()]

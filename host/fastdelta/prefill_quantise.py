@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Floats of the caller to int8 operands of the prefill engine, and back.
 
-Keys are centred and, like queries, rotated by a Hadamard matrix; both leave the softmax unchanged
-in exact arithmetic and spread outliers over the channels (docs/prefill_engine.md).
+Keys are centred; queries, keys and values are rotated by a Hadamard matrix, and outputs back. That
+changes nothing in exact arithmetic and spreads outliers over the channels (docs/prefill_engine.md).
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastdelta.reference.fixed_point import IntArray
 from fastdelta.reference.prefill_model import (
     EXPONENT_MAX,
     EXPONENT_MIN,
     K_SHIFT_MAX,
     MULTIPLIER_BITS,
     OUTPUT_FRACTION,
+    V_SHIFT_MAX,
     PrefillOperands,
 )
 
@@ -28,7 +30,7 @@ INT8_LIMIT = 127
 
 @dataclass(frozen=True)
 class QuantisedPrompt:
-    """Operands of the engine, and the v scale [kv_heads, d] that turns outputs into floats."""
+    """Operands of the engine, and the v scale [kv_heads] that turns outputs into floats."""
 
     operands: PrefillOperands
     v_scale: npt.NDArray[np.float64]
@@ -63,6 +65,23 @@ def _to_int8(
     return result
 
 
+def _token_scales(
+    x: npt.NDArray[np.float64], shift_max: int
+) -> tuple[npt.NDArray[np.float64], IntArray, npt.NDArray[np.float64]]:
+    """Return scale [heads], shift [heads, tokens] and step [heads, tokens]: scale 2**-shift.
+
+    The shift is the largest at which the token's vector still fits int8.
+    """
+    peak = np.abs(x).max(axis=2)
+    scale = peak.max(axis=1) / INT8_LIMIT
+    scale = np.where(scale > 0, scale, 1.0)
+    fitting = INT8_LIMIT * scale[:, np.newaxis] / np.where(peak > 0, peak, np.inf)
+    shift = np.zeros(peak.shape, dtype=np.int64)
+    for power in range(1, shift_max + 1):
+        shift = np.where(fitting >= 1 << power, power, shift)
+    return scale, shift, scale[:, np.newaxis] * np.exp2(-shift.astype(np.float64))
+
+
 def quantise_prompt(q: FloatArray, k: FloatArray, v: FloatArray) -> QuantisedPrompt:
     """Quantise q [heads, tokens, d] and k, v [kv_heads, tokens, d]; inputs must be finite.
 
@@ -79,17 +98,11 @@ def quantise_prompt(q: FloatArray, k: FloatArray, v: FloatArray) -> QuantisedPro
     keys = np.asarray(k, dtype=np.float64)
     keys = hadamard_rotate(keys - keys.mean(axis=1, keepdims=True))
     queries = hadamard_rotate(np.asarray(q, dtype=np.float64))
-    values = np.asarray(v, dtype=np.float64)
+    values = hadamard_rotate(np.asarray(v, dtype=np.float64))
 
     q_scale = np.abs(queries).max(axis=2) / INT8_LIMIT
-    k_peak = np.abs(keys).max(axis=2)
-    k_scale = k_peak.max(axis=1) / INT8_LIMIT
-    safe_peak = np.where(k_peak > 0, k_peak, k_peak.max(axis=1, keepdims=True))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.log2(INT8_LIMIT * k_scale[:, np.newaxis] / safe_peak)
-    k_shift = np.clip(np.floor(np.nan_to_num(ratio)), 0, K_SHIFT_MAX).astype(np.int64)
-    key_steps = k_scale[:, np.newaxis] * np.exp2(-k_shift.astype(np.float64))
-    v_scale = np.abs(values).max(axis=1) / INT8_LIMIT
+    k_scale, k_shift, key_steps = _token_scales(keys, K_SHIFT_MAX)
+    v_scale, v_shift, value_steps = _token_scales(values, V_SHIFT_MAX)
 
     step = q_scale * np.repeat(k_scale, group)[:, np.newaxis] / (np.sqrt(head_dim) * np.log(2.0))
     exponent = MULTIPLIER_BITS - np.frexp(step)[1].astype(np.int64)
@@ -106,7 +119,8 @@ def quantise_prompt(q: FloatArray, k: FloatArray, v: FloatArray) -> QuantisedPro
         exponent=exponent,
         k=_to_int8(keys, key_steps[..., np.newaxis]),
         k_shift=k_shift,
-        v=_to_int8(values, v_scale[:, np.newaxis, :]),
+        v=_to_int8(values, value_steps[..., np.newaxis]),
+        v_shift=v_shift,
     )
     return QuantisedPrompt(operands, v_scale)
 
@@ -116,6 +130,6 @@ def dequantise_attention(
 ) -> npt.NDArray[np.float32]:
     """Return FP32 [heads, tokens, d] from the engine's outputs."""
     group = outputs.shape[0] // v_scale.shape[0]
-    scale = np.repeat(np.ldexp(v_scale, -OUTPUT_FRACTION), group, axis=0)[:, np.newaxis, :]
-    result: npt.NDArray[np.float32] = (outputs * scale).astype(np.float32)
+    scale = np.repeat(np.ldexp(v_scale, -OUTPUT_FRACTION), group)[:, np.newaxis, np.newaxis]
+    result: npt.NDArray[np.float32] = hadamard_rotate(outputs * scale).astype(np.float32)
     return result

@@ -290,6 +290,7 @@ def test_largest_operands_stay_in_their_formats() -> None:
         k=np.full(shape, -127, np.int8),
         k_shift=np.zeros((1, tokens), np.int64),
         v=np.zeros(shape, np.int8),
+        v_shift=np.zeros((1, tokens), np.int64),
     )
     result = generate_index(operands, IndexParameters(block, WHOLE // 2, ONE_SHARE, 1, 3))
     vertical, slash = block_scores(operands, 0, block)

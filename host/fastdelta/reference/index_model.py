@@ -46,8 +46,7 @@ from fastdelta.reference.sparse_index import (
 )
 
 GAMMA_FRACTION = 16
-PROBABILITY_BITS = 16  # no array multiplies them, and 8 bits would lose the tail of a flat tile
-ROW_SHARE_BITS = 48  # sum of P (23 bits) times a reciprocal (25 bits)
+ROW_SHARE_BITS = 49  # sum of shares (24 bits) times a reciprocal (25 bits)
 BLOCK_SCORE_FRACTION = 32  # of one row's probability; a block score adds up to 128 rows
 BLOCK_SCORE_BITS = 40
 SHARE_FRACTION = 24
@@ -242,22 +241,22 @@ def block_scores(operands: PrefillOperands, head: int, block: int) -> tuple[IntA
             operands.k_shift[kv_head, columns],
         )
         mask = np.arange(columns.start, columns.stop) <= positions
-        return tile_probabilities(scores, mask, PROBABILITY_BITS)
+        return tile_probabilities(scores, mask)
 
     statistics = RowAccumulators.empty(rows, 0)
     for kv_block in range(blocks):
         current = tile(kv_block)
-        statistics.add(current, np.zeros((current.probability.shape[1], 0), np.int8))
+        statistics.add(current, np.zeros((current.share.shape[1], 0), np.int8))
     leading, inverse = reciprocal(statistics.row_sum)
-    # P of a best tile reaches 2**15, so that the leading one of the sum is at bit 27 or above.
+    # The best share of a row reaches 2**15, so the leading one of the sum is at bit 27 or above.
     base = leading + ARGUMENT_BITS - GUARD_BITS - BLOCK_SCORE_FRACTION
 
     vertical, slash = np.zeros((2, blocks), np.int64)
     lower = np.arange(block) <= np.arange(block - rows, block)[:, np.newaxis]
     for kv_block in range(blocks):
         current = tile(kv_block)
-        on_or_below = lower[:, : current.probability.shape[1]]
-        far_sum = np.where(on_or_below, current.probability, 0).sum(axis=1)
+        on_or_below = lower[:, : current.share.shape[1]]
+        far_sum = np.where(on_or_below, current.share, 0).sum(axis=1)
         near_sum = current.row_sum - far_sum
         shift = base + np.minimum(statistics.exponent - current.exponent, ACCUMULATOR_BITS)
         shift = np.minimum(shift, ROW_SHARE_BITS + 1)  # nothing remains from here on

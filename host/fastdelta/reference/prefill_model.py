@@ -19,19 +19,19 @@ from fastdelta.reference.sparse_index import IndexSet
 
 MULTIPLIER_BITS = 16
 EXPONENT_MIN, EXPONENT_MAX = 8, 46
-K_SHIFT_MAX = 15
+K_SHIFT_MAX = V_SHIFT_MAX = 15
 SCORE_BITS, SCORE_FRACTION = 24, 8
+SCORE_ONE = 1 << SCORE_FRACTION
 PROBABILITY_BITS = 8  # what the arrays multiply
 PROBABILITY_MAX = (1 << PROBABILITY_BITS) - 1
 TABLE_FRACTION = 16
+DISTANCE_MAX = 47  # whole steps below the exponent; further ones give nothing either
 GUARD_BITS = 12
 ACCUMULATOR_BITS = 48
 OUTPUT_FRACTION = 8
 NO_TILE = -(1 << 15)  # running exponent of a row before its first tile: below every exponent
 
-_TABLE = np.rint(
-    np.exp2(TABLE_FRACTION - np.arange(1 << SCORE_FRACTION) / (1 << SCORE_FRACTION))
-).astype(np.int64)
+_TABLE = np.rint(np.exp2(TABLE_FRACTION - np.arange(SCORE_ONE) / SCORE_ONE)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,9 @@ class PrefillOperands:
     k_shift
         int64 [kv_heads, tokens], 0 to 15: the key is ``k * 2**-k_shift``.
     v
-        int8 [kv_heads, tokens, d].
+        int8 [kv_heads, tokens, d], rotated.
+    v_shift
+        int64 [kv_heads, tokens], 0 to 15: the value is ``v * 2**-v_shift``.
     """
 
     q: npt.NDArray[np.int8]
@@ -59,15 +61,33 @@ class PrefillOperands:
     k: npt.NDArray[np.int8]
     k_shift: IntArray
     v: npt.NDArray[np.int8]
+    v_shift: IntArray
 
 
 @dataclass(frozen=True)
 class TileProbabilities:
-    """Softmax of one tile: row exponents [rows], P [rows, columns] and row sums [rows]."""
+    """Softmax of one tile, relative to one exponent a row.
+
+    Attributes
+    ----------
+    exponent
+        int64 [rows]; NO_TILE in a row without a key.
+    probability
+        int64 [rows, columns], 0 to 255, what the arrays multiply: steps of ``2**(exponent - 8)``,
+        the weight ``2**-v_shift`` of the column included.
+    share
+        int64 [rows, columns], the same without the weight, in steps of ``2**(exponent - 16)``.
+    """
 
     exponent: IntArray
     probability: IntArray
-    row_sum: IntArray
+    share: IntArray
+
+    @property
+    def row_sum(self) -> IntArray:
+        """Sum of the shares, int64 [rows]."""
+        result: IntArray = self.share.sum(axis=1)
+        return result
 
 
 def score_tile(
@@ -86,23 +106,25 @@ def score_tile(
 
 
 def tile_probabilities(
-    scores: IntArray, mask: npt.NDArray[np.bool_], bits: int = PROBABILITY_BITS
+    scores: IntArray, mask: npt.NDArray[np.bool_], v_shift: IntArray | None = None
 ) -> TileProbabilities:
-    """Exponent, P and sum of every row of a tile; ``mask`` is true where a key counts.
+    """Exponents, P and shares of a tile; ``mask`` is true where a key counts.
 
-    P is in units of ``2**(exponent - bits)``, `bits` at most 16. A row without a key has the
-    exponent NO_TILE, P = 0 and sum 0.
+    The arrays multiply v without its shift, so P carries ``2**-v_shift``, and the exponent is that
+    of the weighted row; the softmax's denominator needs the shares without it.
     """
-    lowest = -(1 << (SCORE_BITS - 1))
-    peak = np.where(mask, scores, lowest).max(axis=1)
-    exponent = (peak + (1 << SCORE_FRACTION) - 1) >> SCORE_FRACTION
-    distance = np.maximum((exponent[:, np.newaxis] << SCORE_FRACTION) - scores, 0)
-    fraction = distance & ((1 << SCORE_FRACTION) - 1)
-    shift = (TABLE_FRACTION - bits) + np.minimum(distance >> SCORE_FRACTION, 31)
-    probability = np.minimum(rshift_round(_TABLE[fraction], shift), (1 << bits) - 1)
-    probability = np.where(mask, probability, 0)
-    exponent = np.where(mask.any(axis=1), exponent, NO_TILE)
-    return TileProbabilities(exponent, probability, probability.sum(axis=1))
+    columns = np.zeros(scores.shape[1], dtype=np.int64) if v_shift is None else v_shift
+    weighted = scores - (columns << SCORE_FRACTION)
+    peak = np.where(mask, weighted, np.iinfo(np.int64).min >> 1).max(axis=1)
+    exponent = np.where(mask.any(axis=1), (peak + SCORE_ONE - 1) >> SCORE_FRACTION, NO_TILE)
+    distance = np.maximum((exponent[:, np.newaxis] << SCORE_FRACTION) - weighted, 0)
+    value = np.where(mask, _TABLE[distance & (SCORE_ONE - 1)], 0)
+    steps = np.minimum(distance >> SCORE_FRACTION, DISTANCE_MAX)
+    probability = np.minimum(
+        rshift_round(value, TABLE_FRACTION - PROBABILITY_BITS + steps), PROBABILITY_MAX
+    )
+    right, left = np.maximum(steps - columns, 0), np.maximum(columns - steps, 0)
+    return TileProbabilities(exponent, probability, rshift_round(value, right) << left)
 
 
 @dataclass
@@ -110,7 +132,7 @@ class RowAccumulators:
     """Keyed accumulator of one (head, query block): running exponent, sum and outputs."""
 
     exponent: IntArray  # [rows]
-    row_sum: IntArray  # [rows], GUARD_BITS fraction bits
+    row_sum: IntArray  # [rows], units of a tile's row sum with GUARD_BITS fraction bits
     outputs: IntArray  # [rows, d], GUARD_BITS fraction bits
 
     @classmethod
@@ -146,10 +168,12 @@ class RowAccumulators:
         total = np.where(empty, 1, self.row_sum)
         msb, inverse = reciprocal(total)
         inverse = np.where(empty, 0, inverse)
-        # |A / L| <= 128, so the quotient needs no more than msb + 8 bits before the reciprocal.
-        drop = np.maximum(msb - 28, 0)[:, np.newaxis]
+        # A is in steps of 2**-8 and L in steps of 2**-16; |A| <= L / 2, so the quotient needs no
+        # more than the leading 36 bits of either.
+        drop = np.maximum(msb - 36, 0)[:, np.newaxis]
         numerator = rshift_round(self.outputs, drop)
-        shift = ARGUMENT_BITS + msb[:, np.newaxis] - drop - OUTPUT_FRACTION
+        finer = TABLE_FRACTION - PROBABILITY_BITS
+        shift = ARGUMENT_BITS + msb[:, np.newaxis] - drop - OUTPUT_FRACTION - finer
         quotient = rshift_round(numerator * inverse[:, np.newaxis], shift)
         return saturate(quotient, 16)[0], np.asarray(np.count_nonzero(empty))
 
@@ -171,7 +195,7 @@ def selected_attention(
     Returns
     -------
     outputs, empty_rows
-        int16 [heads, tokens, d], 8 fraction bits, in units of the channel's v scale; and how many
+        int16 [heads, tokens, d], 8 fraction bits, in units of the KV head's v scale; and how many
         rows saw no key (their output is zero).
     """
     heads, tokens, head_dim = operands.q.shape
@@ -194,7 +218,8 @@ def selected_attention(
                     operands.exponent[head, rows],
                     operands.k_shift[kv_head, columns],
                 )
-                accumulators.add(tile_probabilities(scores, mask), operands.v[kv_head, columns])
+                tile = tile_probabilities(scores, mask, v_shift=operands.v_shift[kv_head, columns])
+                accumulators.add(tile, operands.v[kv_head, columns])
             block_outputs, empty = accumulators.finish()
             outputs[head, rows] = block_outputs
             empty_rows += int(empty)

@@ -137,6 +137,7 @@ class DecodeStimulus:
         limit = (1 << 31) - 1 if over_range else (1 << 26) - 1
         size = (shape.value_heads, shape.head_dim, shape.head_dim)
         peak = rng.choice([1 << 18, 1 << 22, limit], size=(shape.value_heads, 1, 1))
+        peak[rng.integers(shape.value_heads)] = limit
         mantissa = (rng.integers(-limit - 1, limit, size=size, endpoint=True) * peak) // limit
         scale = self._pick(
             (shape.value_heads,),

@@ -76,12 +76,12 @@ module decode_qk #(
   reg data_1, first_1, last_1, first_2, last_2, data_2, last_3;
   reg [BUS_WIDTH-1:0] beat_1;
   reg [37:0] qq_2, kk_2, qq_3, kk_3;
-  reg signed [37:0] qk_2, qk_3;
+  reg signed [38:0] qk_2, qk_3;  // 128 * (-2^15)^2 is 2^37, which 38 bits cannot hold
 
   always @(posedge clk) begin : sums
     reg [31:0] n;
     reg [37:0] qq, kk;
-    reg signed [37:0] qk;
+    reg signed [38:0] qk;
     reg signed [15:0] q_element, k_element;
     reg signed [31:0] qq_product, kk_product, qk_product;
     if (!rst_n) {data_1, data_2, last_3} <= 3'b0;
@@ -98,7 +98,7 @@ module decode_qk #(
     if (data_1) begin
       qq = 38'd0;
       kk = 38'd0;
-      qk = 38'sd0;
+      qk = 39'sd0;
       for (n = 0; n < PAIRS; n = n + 1) begin
         q_element = beat_1[n*16+:16];
         k_element = beat_1[BUS_WIDTH/2+n*16+:16];
@@ -107,7 +107,7 @@ module decode_qk #(
         qk_product = q_element * k_element;
         qq = qq + {6'b0, qq_product};
         kk = kk + {6'b0, kk_product};
-        qk = qk + {{6{qk_product[31]}}, qk_product};
+        qk = qk + {{7{qk_product[31]}}, qk_product};
       end
       qq_2 <= qq;
       kk_2 <= kk;
@@ -116,7 +116,7 @@ module decode_qk #(
     if (data_2) begin
       qq_3 <= (first_2 ? 38'd0 : qq_3) + qq_2;
       kk_3 <= (first_2 ? 38'd0 : kk_3) + kk_2;
-      qk_3 <= (first_2 ? 38'sd0 : qk_3) + qk_2;
+      qk_3 <= (first_2 ? 39'sd0 : qk_3) + qk_2;
     end
   end
 
@@ -160,10 +160,10 @@ module decode_qk #(
   );
 
   // Dot product of the unit vectors, four cycles behind the scales.
-  wire signed [37:0] qk_7;
+  wire signed [38:0] qk_7;
 
   delay_line #(
-      .WIDTH (38),
+      .WIDTH (39),
       .CYCLES(7)
   ) qk_delay (
       .clk  (clk),

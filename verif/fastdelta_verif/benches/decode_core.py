@@ -349,9 +349,8 @@ class largest_operands(DecodeCoreTest):  # noqa: N801
             full = with_gates(tokens, 0, BETA_ONE)
             for limit in state_limits:
                 image = StateImage(np.full(size, limit, dtype=np.int32), scales)
-                for token in range(8):
-                    one = decode(full.slice(token, token + 1))
-                    await self.env.run(load(image), one, dump())
+                for token in (0, 3, 5, 6):  # every pair of signs, the first to meet the state
+                    await self.env.run(load(image), decode(full.slice(token, token + 1)))
                 await self.env.run(load(image), decode(full), dump())
 
 

@@ -9,7 +9,7 @@ BIN := .venv/bin
 VENV := .venv/.installed
 VERILATOR := .tools/verilator/.setup-key
 PYTEST_WORKERS ?= 2
-# One head slot, five minutes; the whole kernel (--set H_ITER=8) takes more than twelve.
+# One head slot; the whole kernel (--set H_ITER=8) takes Yosys more than twelve minutes.
 SYNTH_ARGS ?= --top decode_lanes
 
 # Our Verilator must come before a distribution's, which is too old for cocotb.

@@ -230,7 +230,7 @@ def open_board(
 ) -> PynqBoard:
     """Open a card by name or index and load the decode kernel; see `Accelerator.open`."""
     try:
-        import pynq  # noqa: F401
+        import pynq  # noqa: F401 - only to say early that it is missing
     except ImportError as error:
         raise MissingToolError(
             f"PYNQ cannot be imported ({error}); it drives real and simulated cards: pip install "

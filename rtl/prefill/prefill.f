@@ -5,3 +5,4 @@ prefill/mac_array.v
 prefill/matrix_strip.v
 prefill/matrix_drain.v
 prefill/matrix_unit.v
+prefill/generated/prefill_registers.sv

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from fastdelta.boards import open_board
-from fastdelta.decode import DEFAULT_BUFFER_BYTES, DEFAULT_TIMEOUT, DecodeAccelerator
+from fastdelta.decode.accelerator import DEFAULT_BUFFER_BYTES, DEFAULT_TIMEOUT, DecodeAccelerator
 from fastdelta.errors import InputError
 from fastdelta.shapes import DecodeShape
 

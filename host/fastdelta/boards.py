@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fastdelta._version import __version__
+from fastdelta.arrays import Bytes
 from fastdelta.errors import (
     BankFullError,
     BoardNotFoundError,
@@ -24,7 +25,6 @@ from fastdelta.errors import (
     OverlayError,
     WrongBoardError,
 )
-from fastdelta.packing import Bytes
 from fastdelta.platforms import PLATFORMS, find_platform
 from fastdelta.registers.decode import Register
 from fastdelta.shapes import DecodeShape

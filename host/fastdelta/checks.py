@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from fastdelta.arrays import FloatArray
 from fastdelta.errors import DtypeError, NonFiniteError, RangeError, ShapeError
-from fastdelta.quantise import FloatArray
 
 
 def float_array(

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from fastdelta.bench.decode import ASSUMED_CLOCK_MHZ, Progress
+from fastdelta.decode.recurrence import ValueRange, open_recurrence
 from fastdelta.errors import InputError
 from fastdelta.language_model import LanguageModel, bits_per_byte, held_out_text, load_weights
-from fastdelta.recurrence import ValueRange, open_recurrence
 from fastdelta.reference.layer import Float32Array
 from fastdelta.results import KernelCounters, Seconds
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fastdelta.arrays import Bytes
 from fastdelta.boards import Board, DeviceBuffer, Run
 from fastdelta.errors import (
     Aftermath,
@@ -28,7 +29,6 @@ from fastdelta.errors import (
     KernelStatusError,
     KernelTimeoutError,
 )
-from fastdelta.packing import Bytes
 from fastdelta.registers.decode import STATUS_CODE, Command, Register, Status
 from fastdelta.results import (
     RESULT_BLOCK_BYTES,

@@ -18,7 +18,7 @@ import pytest
 from fastdelta.accelerator import Accelerator
 from fastdelta.bench.decode import DecodeInputs, relative_error
 from fastdelta.boards import PynqBoard
-from fastdelta.decode import DecodeAccelerator
+from fastdelta.decode.accelerator import DecodeAccelerator
 from fastdelta.drivers.decode import DecodeKernel
 from fastdelta.errors import (
     AcceleratorClosedError,

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from fastdelta.cli import app
+from fastdelta.decode.recurrence import AcceleratorRecurrence, decode_shape, open_recurrence
 from fastdelta.demo import run_demo
 from fastdelta.errors import InputError
 from fastdelta.language_model import held_out_text, load_weights
-from fastdelta.recurrence import AcceleratorRecurrence, decode_shape, open_recurrence
 from fastdelta.reference.layer import GatedDeltaLayerShape
 
 pytestmark = pytest.mark.timeout(900)  # the first test of a shape builds its kernel

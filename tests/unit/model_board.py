@@ -11,7 +11,7 @@ import itertools
 import numpy as np
 
 from fastdelta.boards import BoardInfo
-from fastdelta.packing import pack_output, pack_state, unpack_state, unpack_tokens
+from fastdelta.decode.packing import pack_output, pack_state, unpack_state, unpack_tokens
 from fastdelta.reference.decode_model import BadStateError, DecodeModel
 from fastdelta.registers.decode import (
     FLAGS_BYPASS_GATES,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from model_board import CYCLES_PER_RUN, CYCLES_PER_TOKEN, ModelBoard
 
-from fastdelta.decode import DecodeAccelerator
+from fastdelta.decode.accelerator import DecodeAccelerator
 from fastdelta.errors import (
     AcceleratorClosedError,
     Aftermath,

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from fastdelta.quantise import (
+from fastdelta.decode.quantise import (
     GateConstants,
     dequantise_output,
     quantise_given_gates,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastdelta.errors import RangeError
-from fastdelta.prefill_quantise import quantise_prompt
+from fastdelta.prefill.quantise import quantise_prompt
 from fastdelta.reference import sparse_index
 from fastdelta.reference.attention import attention_mass
 from fastdelta.reference.index_model import (

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from fastdelta.packing import (
+from fastdelta.decode.packing import (
     pack_output,
     pack_state,
     pack_tokens,

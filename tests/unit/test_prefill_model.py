@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from fastdelta.prefill_quantise import (
+from fastdelta.prefill.quantise import (
     dequantise_attention,
     hadamard_rotate,
     quantise_prompt,

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fastdelta.packing import Bytes, pack_state, pack_tokens
-from fastdelta.quantise import (
+from fastdelta.arrays import Bytes
+from fastdelta.decode.packing import pack_state, pack_tokens
+from fastdelta.decode.quantise import (
     GateConstants,
     quantise_given_gates,
     quantise_internal_gates,

@@ -17,14 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdelta.accelerator import Accelerator
-from fastdelta.decode import DecodeAccelerator
-from fastdelta.errors import InputError
-from fastdelta.quantise import (
+from fastdelta.arrays import Float32Array
+from fastdelta.decode.accelerator import DecodeAccelerator
+from fastdelta.decode.quantise import (
     GateConstants,
     dequantise_output,
     quantise_internal_gates,
     quantise_tokens,
 )
+from fastdelta.errors import InputError
 from fastdelta.reference.decode_model import DecodeModel, StateImage
 from fastdelta.reference.gated_delta import decay_and_write_gates, gated_delta_recurrence
 from fastdelta.results import DecodeResult, Seconds
@@ -43,8 +44,6 @@ MIN_STEADY_TOKENS = 16
 DEFAULT_TOKENS = 64
 SLOWEST_DECAY, FASTEST_DECAY = 0.01, 400.0
 """exp(A_log) of the first and the last head: how much of the state a token takes away."""
-
-Float32Array = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)

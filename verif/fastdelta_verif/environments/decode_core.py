@@ -13,7 +13,7 @@ import numpy as np
 from cocotb.triggers import Event
 from pyuvm import uvm_analysis_port, uvm_component, uvm_env
 
-from fastdelta.packing import unpack_output, unpack_state, unpack_tokens
+from fastdelta.decode.packing import unpack_output, unpack_state, unpack_tokens
 from fastdelta.reference.decode_model import (
     BadStateError,
     DecodeCounts,

@@ -12,7 +12,7 @@ import numpy as np
 from cocotb.triggers import First, RisingEdge, Timer
 from pyuvm import uvm_analysis_port, uvm_component, uvm_env, uvm_reg, uvm_status_e
 
-from fastdelta.packing import (
+from fastdelta.decode.packing import (
     pack_output,
     pack_state,
     unpack_output,

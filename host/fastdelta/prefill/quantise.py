@@ -8,11 +8,11 @@ changes nothing in exact arithmetic and spreads outliers over the channels (docs
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fastdelta.arrays import FloatArray
 from fastdelta.reference.fixed_point import IntArray
 from fastdelta.reference.prefill_model import (
     EXPONENT_MAX,
@@ -24,7 +24,6 @@ from fastdelta.reference.prefill_model import (
     PrefillOperands,
 )
 
-FloatArray = npt.NDArray[np.floating[Any]]
 INT8_LIMIT = 127
 
 

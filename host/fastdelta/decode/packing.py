@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from fastdelta.arrays import Bytes, byte_buffer
 from fastdelta.reference.decode_model import (
     DecodeTokens,
     GivenGates,
@@ -19,23 +20,10 @@ from fastdelta.reference.decode_model import (
 from fastdelta.reference.fixed_point import IntArray
 from fastdelta.shapes import DecodeShape
 
-Bytes = npt.NDArray[np.uint8]
-
 
 def _packets(buffer: Bytes, packets: tuple[int, ...], beats: int, shape: DecodeShape) -> Bytes:
     """View a flat buffer as [*packets, beats, beat_bytes]."""
     return buffer.reshape(*packets, beats, shape.beat_bytes)
-
-
-def _buffer(out: Bytes | None, size: int, name: str) -> Bytes:
-    if out is None:
-        return np.zeros(size, dtype=np.uint8)
-    if out.dtype != np.uint8 or out.ndim != 1 or out.size != size:
-        raise ValueError(
-            f"{name} buffer is {out.dtype} {out.shape}: needed are {size} bytes as flat uint8"
-        )
-    out[:] = 0
-    return out
 
 
 def pack_tokens(
@@ -53,8 +41,8 @@ def pack_tokens(
         the given buffers where there are any.
     """
     count, d = tokens.count, shape.head_dim
-    qk_flat = _buffer(out_qk, count * shape.qk_token_bytes, "q/k")
-    v_flat = _buffer(out_v, count * shape.v_token_bytes, "v")
+    qk_flat = byte_buffer(out_qk, count * shape.qk_token_bytes, "q/k")
+    v_flat = byte_buffer(out_v, count * shape.v_token_bytes, "v")
 
     qk = _packets(qk_flat, (count, shape.qk_heads), shape.qk_packet_beats, shape)
     qk[..., 0, 0] = tokens.q_exponent.view(np.uint8)
@@ -153,7 +141,7 @@ def unpack_output(shape: DecodeShape, o_bytes: Bytes) -> npt.NDArray[np.int32]:
 
 def pack_state(shape: DecodeShape, image: StateImage, out: Bytes | None = None) -> Bytes:
     """Pack a state for a load; flat uint8 of ``shape.state_bytes``."""
-    flat = _buffer(out, shape.state_bytes, "state")
+    flat = byte_buffer(out, shape.state_bytes, "state")
     packets = _packets(flat, (shape.value_heads,), shape.state_packet_beats, shape)
     packets[:, 0, :4] = image.scale.astype(np.int32)[:, np.newaxis].view(np.uint8)
     packets[:, 1:, :] = _rows(image.mantissa, shape).reshape(packets[:, 1:, :].shape)

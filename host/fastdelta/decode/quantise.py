@@ -8,11 +8,11 @@ in units of a value scale ``2**value_exponent`` per head (docs/decode_engine.md)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fastdelta.arrays import FloatArray
 from fastdelta.reference.decode_model import (
     B_FRACTION,
     BETA_FRACTION,
@@ -32,7 +32,6 @@ from fastdelta.reference.fixed_point import IntArray, block_float
 from fastdelta.reference.functions import ONE
 from fastdelta.shapes import DecodeShape
 
-FloatArray = npt.NDArray[np.floating[Any]]
 _LOG2_E = 1.0 / np.log(2.0)
 
 

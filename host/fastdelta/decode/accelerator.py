@@ -13,8 +13,18 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from fastdelta.arrays import Bytes, Float32Array, FloatArray
 from fastdelta.boards import Board
 from fastdelta.checks import float_array
+from fastdelta.decode.packing import pack_state, pack_tokens, unpack_output, unpack_state
+from fastdelta.decode.quantise import (
+    GateConstants,
+    dequantise_output,
+    quantise_given_gates,
+    quantise_internal_gates,
+    quantise_state,
+    quantise_tokens,
+)
 from fastdelta.errors import (
     AcceleratorClosedError,
     DtypeError,
@@ -22,16 +32,6 @@ from fastdelta.errors import (
     OverlayError,
     RangeError,
     ShapeError,
-)
-from fastdelta.packing import Bytes, pack_state, pack_tokens, unpack_output, unpack_state
-from fastdelta.quantise import (
-    FloatArray,
-    GateConstants,
-    dequantise_output,
-    quantise_given_gates,
-    quantise_internal_gates,
-    quantise_state,
-    quantise_tokens,
 )
 from fastdelta.reference.decode_model import SCALE_FRACTION, StateImage
 from fastdelta.reference.fixed_point import EXPONENT_MAX
@@ -50,8 +50,6 @@ MAX_TOKENS_PER_RUN = 65_535
 DEFAULT_TIMEOUT = 60.0
 DEFAULT_BUFFER_BYTES = 16 << 20
 VALUE_EXPONENT_LIMIT = 64
-
-Float32Array = npt.NDArray[np.float32]
 
 _WATCHDOG_BASE = 100_000  # cycles
 _WATCHDOG_FACTOR = 8  # of what a run takes when the memory never stalls

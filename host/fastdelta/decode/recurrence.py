@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastdelta.accelerator import Accelerator
-from fastdelta.decode import DecodeAccelerator
+from fastdelta.decode.accelerator import DecodeAccelerator
 from fastdelta.errors import InputError
 from fastdelta.reference.layer import Float32Array, FloatRecurrence, GatedDeltaLayerShape
 from fastdelta.results import KernelCounters, Seconds

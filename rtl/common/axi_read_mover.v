@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads a contiguous range of memory through an AXI4 master and gives it out as a stream.
+// Reads contiguous ranges of memory through an AXI4 master and gives them out as a stream.
 //
 // Protocol:   A command is the address of the first beat, a multiple of DATA_WIDTH / 8, and a
-//             number of beats; none is a command too and touches no memory. busy is high from the
-//             cycle after the command was taken until the last beat was taken from m_axis.
+//             number of beats; none is a command too and touches no memory. The next command is
+//             taken as soon as the last burst of the one before is asked for; the stream is that
+//             of all of them, in their order. busy is high from the cycle after a command was taken
+//             until the last beat was taken from m_axis.
 //             INCR bursts of at most MAX_BURST beats that never cross a 4 KiB page. A burst is
 //             asked for only when the buffer has room for all of it, so RREADY is always high.
-//             cancel stops the command: requests that are out are waited for, their data dropped,
+//             cancel stops all commands: requests that are out are waited for, their data dropped,
 //             m_axis falls silent at once, then busy falls. No command is taken while cancel is high.
 //             error (an answer that is not OKAY; its data is passed on), beats (arrived) and
-//             bursts (asked for) belong to the last command and hold until the next one.
+//             bursts (asked for) count from a command that is taken while busy is low, over those
+//             that are taken while it is high.
 // Latency:    ARVALID 2 cycles after the command; m_axis 2 cycles after R.
-// Throughput: 1 beat a cycle when the memory answers within FIFO_BEATS - MAX_BURST cycles.
+// Throughput: 1 beat a cycle when the memory answers within FIFO_BEATS - MAX_BURST cycles, also over
+//             commands that follow each other, if none is shorter than 2 beats; 1 command in 2 cycles.
 // Limits:     answers come in order, as all requests have one identifier.
 
 `default_nettype none
@@ -91,7 +95,7 @@ module axi_read_mover #(
   wire [   COUNT_BITS-1:0] asked = issue ? need[COUNT_BITS-1:0] : NONE;
 
   assign busy          = pending || cancelling || free != ALL;
-  assign s_cmd_ready   = !busy && !cancel;
+  assign s_cmd_ready   = !pending && !stopping;
 
   assign m_axi_arid    = 1'b0;
   assign m_axi_arsize  = BYTE_BITS[2:0];
@@ -136,7 +140,7 @@ module axi_read_mover #(
 
       cancelling <= stopping && awaited != NONE;
 
-      if (take) begin
+      if (take && !busy) begin
         error  <= 1'b0;
         beats  <= 32'd0;
         bursts <= 32'd0;

@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes a stream to a contiguous range of memory through an AXI4 master.
+// Writes a stream to contiguous ranges of memory through an AXI4 master.
 //
 // Protocol:   A command is the address of the first beat, a multiple of DATA_WIDTH / 8, and a
-//             number of beats; none is a command too and touches no memory. busy is high from the
-//             cycle after the command was taken until the last write was answered.
+//             number of beats; none is a command too and touches no memory. The next command is
+//             taken as soon as the last burst of the one before is asked for. busy is high from the
+//             cycle after a command was taken until the last write was answered.
 //             INCR bursts of at most MAX_BURST beats that never cross a 4 KiB page. AW and W do
 //             not wait for each other. s_axis is taken ahead of a command as far as the buffer
 //             has room; a command takes exactly its number of beats.
-//             cancel stops the command: bursts that are out are completed with beats that write no
+//             cancel stops all commands: bursts that are out are completed with beats that write no
 //             byte, the buffer is emptied, then busy falls. No command is taken while cancel is high.
 //             error (an answer that is not OKAY), beats (taken from the stream) and bursts (asked
-//             for) belong to the last command and hold until the next one.
+//             for) count from a command that is taken while busy is low, over those that are taken
+//             while it is high.
 // Latency:    AWVALID 2 cycles after the command; WVALID 3 cycles after s_axis.
-// Throughput: 1 beat a cycle when the memory answers within MAX_BURST * (OUTSTANDING - 1) cycles.
+// Throughput: 1 beat a cycle when the memory answers within MAX_BURST * (OUTSTANDING - 1) cycles, also
+//             over commands that follow each other, if none is shorter than 2 beats and bursts are
+//             full; 1 command in 2 cycles.
 // Limits:     answers may come in any order, as they are only counted.
 
 `default_nettype none
@@ -106,7 +110,7 @@ module axi_write_mover #(
   wire                     going_on = pending || in_burst || m_axi_wvalid || unanswered != NONE;
 
   assign busy          = going_on || cancelling;
-  assign s_cmd_ready   = !busy && !cancel;
+  assign s_cmd_ready   = !pending && !stopping;
 
   assign m_axi_awid    = 1'b0;
   assign m_axi_awsize  = BYTE_BITS[2:0];
@@ -174,7 +178,7 @@ module axi_write_mover #(
       unanswered <= unanswered + (issue ? ONE : NONE) - (answer ? ONE : NONE);
       cancelling   <= stopping && going_on;
 
-      if (take) begin
+      if (take && !busy) begin
         error  <= 1'b0;
         beats  <= 32'd0;
         bursts <= 32'd0;

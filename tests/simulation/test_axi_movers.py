@@ -19,6 +19,7 @@ READ_MOVERS = {
 }
 READ_TESTS = (
     "page_split",
+    "queued_commands",
     "zero_length",
     "blocked_sink",
     "error_answers",
@@ -42,6 +43,10 @@ def test_read_full_rate_at_a_latency_of_128_cycles(simulate: Simulate) -> None:
     simulate(READ_MOVERS["512x64"], "axi_read_mover", "full_rate")
 
 
+def test_read_commands_follow_each_other_without_a_gap(simulate: Simulate) -> None:
+    simulate(READ_MOVERS["512x64"], "axi_read_mover", "queued_rate", {"latency": 128})
+
+
 def write_mover(
     width: int, burst: int, fifo: int, outstanding: int, simulator: str = "verilator"
 ) -> Design:
@@ -62,6 +67,7 @@ WRITE_MOVERS = {
 }
 WRITE_TESTS = (
     "page_split",
+    "queued_commands",
     "zero_length",
     "late_answers",
     "forbidden_waits",
@@ -84,3 +90,7 @@ def test_write(simulate: Simulate, mover: str, test: str) -> None:
 
 def test_write_full_rate_with_answers_after_128_cycles(simulate: Simulate) -> None:
     simulate(WRITE_MOVERS["512x64"], "axi_write_mover", "full_rate")
+
+
+def test_write_commands_follow_each_other_without_a_gap(simulate: Simulate) -> None:
+    simulate(WRITE_MOVERS["512x64"], "axi_write_mover", "queued_rate", {"latency": 128})

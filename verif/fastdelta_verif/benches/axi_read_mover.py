@@ -136,6 +136,47 @@ class full_rate(ReadMoverTest):  # noqa: N801
         self.check_counters(BASE, beats)
 
 
+@pyuvm.test(timeout_time=10, timeout_unit="ms")
+class queued_commands(ReadMoverTest):  # noqa: N801
+    """Commands that follow each other: one stream in their order, counted together."""
+
+    async def scenario(self) -> None:
+        """Give several, then one to an idle mover."""
+        for _ in range(20):
+            self.stall_at_random()
+            transfers = self.random_queue()
+            for transfer in transfers:
+                self.expected.extend(self.content(*transfer))
+            await self.commands(transfers)
+            await self.idle()
+            assert not self.expected, "idle before the last beat"
+            self.check_all_counters(transfers)
+            await self.transfer(*self.random_transfer(60))
+
+
+@pyuvm.test(timeout_time=1, timeout_unit="ms")
+class queued_rate(ReadMoverTest):  # noqa: N801
+    """Commands of few beats that follow each other stream without a gap."""
+
+    async def scenario(self) -> None:
+        """Read blocks of 2 beats and more, back and forth."""
+        latency = self.settings.options["latency"]
+        self.stall(memory="none", sink="none", latency=(latency, latency))
+        step = self.beat_bytes
+        sizes = [2, 2, 2, 17, 9, 33, 2, 66, 130, 5, 262, 2, 2, 64] * 3
+        places = [self.rng.randrange(0, SPAN // step - 300) * step for _ in sizes]
+        # Bursts that a page cuts to one beat cost more cycles than they move.
+        places = [place & ~0xFFF | 2 * step for place in places]
+        transfers = [(BASE + place, beats) for place, beats in zip(places, sizes, strict=True)]
+        for transfer in transfers:
+            self.expected.extend(self.content(*transfer))
+        await self.commands(transfers)
+        await self.idle()
+        gaps = self.cycles[-1] - self.cycles[0] - (sum(sizes) - 1)
+        self.scoreboard.compare("idle cycles of the stream", gaps, 0)
+        self.check_all_counters(transfers)
+
+
 @pyuvm.test(timeout_time=1, timeout_unit="ms")
 class blocked_sink(ReadMoverTest):  # noqa: N801
     """A sink that takes nothing never blocks the memory: no more is asked for than has room."""

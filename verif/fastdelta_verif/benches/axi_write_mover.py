@@ -173,6 +173,53 @@ class full_rate(WriteMoverTest):  # noqa: N801
         self.check_counters(BASE, beats)
 
 
+@pyuvm.test(timeout_time=10, timeout_unit="ms")
+class queued_commands(WriteMoverTest):  # noqa: N801
+    """Commands that follow each other take the stream in their order and are counted together."""
+
+    async def scenario(self) -> None:
+        """Give several, then one to an idle mover."""
+        for _ in range(20):
+            self.stall_at_random()
+            transfers = self.random_queue()
+            beats = []
+            for transfer in transfers:
+                data = self.data(transfer[1])
+                self.expect(transfer[0], data)
+                beats += data
+            sender = cocotb.start_soon(self.send(beats))
+            await self.commands(transfers)
+            await self.idle()
+            await sender
+            self.check_memory()
+            assert self.port.monitor.counts.unanswered == 0, "idle before the last answer"
+            self.check_all_counters(transfers)
+            await self.transfer(*self.random_transfer(60))
+
+
+@pyuvm.test(timeout_time=1, timeout_unit="ms")
+class queued_rate(WriteMoverTest):  # noqa: N801
+    """Commands that follow each other take one beat a cycle in spite of late answers."""
+
+    async def scenario(self) -> None:
+        """Write blocks on end."""
+        latency = self.settings.options["latency"]
+        self.stall(memory="none", source="none", latency=(latency, latency))
+        step, count, size = self.beat_bytes, 12, 64
+        transfers = [(BASE + index * size * step, size) for index in reversed(range(count))]
+        data = self.data(count * size)
+        for index, (address, beats) in enumerate(transfers):
+            self.expect(address, data[index * beats : (index + 1) * beats])
+        sender = cocotb.start_soon(self.send(data))
+        await self.commands(transfers)
+        await sender
+        await self.idle()
+        cycles = self.port.monitor.counts.last_beat_cycle - self.bursts[0].cycle
+        assert cycles <= count * size + 3, f"{count * size} beats took {cycles} cycles"
+        self.check_memory()
+        self.check_all_counters(transfers)
+
+
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
 class late_answers(WriteMoverTest):  # noqa: N801
     """Idle only after the last answer, which comes 200 cycles late; memory is complete then."""

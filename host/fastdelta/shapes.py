@@ -2,7 +2,7 @@
 """Shapes of the engines: the only place where sizes are validated.
 
 Every size of the RTL is a parameter; a shape object holds one consistent set of them and the
-packet sizes that follow (docs/decode_engine.md).
+sizes in memory that follow (docs/decode_engine.md, docs/prefill_engine.md).
 """
 
 from __future__ import annotations
@@ -133,3 +133,164 @@ class DecodeShape:
     def state_bytes(self) -> int:
         """Bytes of one context's state as loaded and dumped."""
         return self.value_heads * self.state_packet_beats * self.beat_bytes
+
+
+BUFFER_ALIGNMENT = 64
+"""Every buffer of the prefill kernel starts at a multiple of so many bytes."""
+
+JOB_SECTION_WORDS = 16
+"""Sections of a job list are padded to a multiple of so many 32-bit words."""
+
+
+@dataclass(frozen=True)
+class PrefillShape:
+    """Parameters of one prefill kernel; the defaults are those of docs/prefill_engine.md.
+
+    Attributes
+    ----------
+    head_dim
+        Dimension d of a head: 16 to 256, a multiple of ``array_columns`` and of the bytes of a
+        beat.
+    strips
+        Servers of the matrix unit: 1 to 4.
+    row_arrays, lut_arrays
+        Arrays stacked in a server, 1 to 16, and how many of them have no DSP blocks.
+    array_rows, array_columns
+        Rows and columns of an array: 2 to 64 each.
+    slots
+        Keyed accumulators, query heads of a KV head times query blocks of a window: a power of
+        two, 2 to 64.
+    kv_buffers
+        K and V blocks beside the arrays: 2 to 8.
+    cache_lines
+        Lines of the KV cache, one K and one V block each: a power of two, 2 to 1024.
+    max_blocks
+        Blocks of the longest prompt: a power of two, 2 to 2048.
+    max_group
+        Most query heads of a KV head: 1 to 8.
+    bus_width
+        Bits of every memory port's beats: 64 to 512, a power of two; its bytes divide a block.
+
+    Raises
+    ------
+    ValueError
+        For an illegal combination; the message names the rule.
+    """
+
+    head_dim: int = 128
+    strips: int = 3
+    row_arrays: int = 4
+    lut_arrays: int = 2
+    array_rows: int = 32
+    array_columns: int = 32
+    slots: int = 16
+    kv_buffers: int = 4
+    cache_lines: int = 256
+    max_blocks: int = 256
+    max_group: int = 8
+    bus_width: int = 512
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("head_dim", 16, 256),
+            ("strips", 1, 4),
+            ("row_arrays", 1, 16),
+            ("lut_arrays", 0, self.row_arrays),
+            ("array_rows", 2, 64),
+            ("array_columns", 2, 64),
+            ("slots", 2, 64),
+            ("kv_buffers", 2, 8),
+            ("cache_lines", 2, 1024),
+            ("max_blocks", 2, 2048),
+            ("max_group", 1, 8),
+            ("bus_width", 64, 512),
+        ):
+            value = getattr(self, name)
+            _require(low <= value <= high, f"{name}={value}: allowed are {low} to {high}")
+        for name in ("slots", "cache_lines", "max_blocks", "bus_width"):
+            value = getattr(self, name)
+            _require(value & (value - 1) == 0, f"{name}={value}: it must be a power of two")
+        _require(
+            8 <= self.block <= 128,
+            f"row_arrays={self.row_arrays} times array_rows={self.array_rows} is a block of "
+            f"{self.block} tokens: allowed are 8 to 128",
+        )
+        _require(
+            self.head_dim % self.array_columns == 0,
+            f"head_dim={self.head_dim} must be a multiple of array_columns={self.array_columns}",
+        )
+        _require(
+            self.block % self.beat_bytes == 0 and self.head_dim % self.beat_bytes == 0,
+            f"bus_width={self.bus_width}: its {self.beat_bytes} bytes must divide the block of "
+            f"{self.block} tokens and head_dim={self.head_dim}",
+        )
+
+    @property
+    def block(self) -> int:
+        """Tokens of a block, B."""
+        return self.row_arrays * self.array_rows
+
+    @property
+    def beat_bytes(self) -> int:
+        """Bytes of one beat."""
+        return self.bus_width // 8
+
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of the longest prompt."""
+        return self.max_blocks * self.block
+
+    @property
+    def macs_per_cycle(self) -> int:
+        """Products that the matrix unit can add up in a cycle."""
+        return self.strips * self.block * self.array_columns
+
+    @property
+    def macs_per_job(self) -> int:
+        """Products of one query block with one KV block: scores and values, whole tiles."""
+        return 2 * self.block * self.block * self.head_dim
+
+    def blocks(self, tokens: int) -> int:
+        """Blocks of a prompt, a ragged last one included."""
+        return _ceil_div(tokens, self.block)
+
+    def window(self, group: int) -> int:
+        """Query blocks of the largest window for a group of query heads; 0 if not even one fits."""
+        blocks = self.slots // group
+        return 1 << (blocks.bit_length() - 1) if blocks else 0
+
+    @property
+    def q_block_bytes(self) -> int:
+        """Bytes of one query block: multipliers, exponents and channels."""
+        return (3 + self.head_dim) * self.block
+
+    @property
+    def k_block_bytes(self) -> int:
+        """Bytes of one key block: shifts and channels."""
+        return (1 + self.head_dim) * self.block
+
+    @property
+    def v_block_bytes(self) -> int:
+        """Bytes of one value block."""
+        return self.head_dim * self.block
+
+    @property
+    def o_block_bytes(self) -> int:
+        """Bytes of one output block."""
+        return 2 * self.head_dim * self.block
+
+    def q_head_bytes(self, tokens: int) -> int:
+        """Bytes of one query head: its blocks, and the representative queries as one more."""
+        return (self.blocks(tokens) + 1) * self.q_block_bytes
+
+    def k_head_bytes(self, tokens: int) -> int:
+        """Bytes of the keys of one KV head."""
+        return self.blocks(tokens) * self.k_block_bytes
+
+    def v_head_bytes(self, tokens: int) -> int:
+        """Bytes of the values of one KV head."""
+        return self.blocks(tokens) * self.v_block_bytes
+
+    def o_head_bytes(self, tokens: int) -> int:
+        """Bytes of the outputs of one query head."""
+        return self.blocks(tokens) * self.o_block_bytes

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from fastdelta.boards import open_board
+from fastdelta.boards import ENGINES, open_board
 from fastdelta.decode.accelerator import DEFAULT_BUFFER_BYTES, DEFAULT_TIMEOUT, DecodeAccelerator
 from fastdelta.errors import InputError
 from fastdelta.shapes import DecodeShape
@@ -84,7 +84,7 @@ class Accelerator:
                 shape = replace(shape or DecodeShape(), **changes)
             except (TypeError, ValueError) as error:
                 raise InputError(str(error)) from error
-        opened = open_board(board, shape=shape, overlay=overlay, options=options)
+        opened = open_board(board, ENGINES[kernel], shape=shape, overlay=overlay, options=options)
         try:
             accelerator = DecodeAccelerator(
                 opened,

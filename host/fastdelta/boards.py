@@ -12,8 +12,9 @@ import subprocess
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from fastdelta._version import __version__
 from fastdelta.arrays import Bytes
@@ -26,8 +27,7 @@ from fastdelta.errors import (
     WrongBoardError,
 )
 from fastdelta.platforms import PLATFORMS, find_platform
-from fastdelta.registers.decode import Register
-from fastdelta.shapes import DecodeShape
+from fastdelta.shapes import DecodeShape, PrefillShape
 from fastdelta.xclbin import Xclbin, XclbinError
 
 SIMULATED = "sim-"
@@ -69,24 +69,45 @@ class Run(Protocol):
 
 
 class Kernel(Protocol):
-    """The decode kernel on a card; runs end in the order in which they were launched."""
+    """A kernel on a card; runs end in the order in which they were launched.
 
-    def launch(
-        self,
-        command: int,
-        context: int,
-        tokens: int,
-        flags: int,
-        qk: DeviceBuffer,
-        v: DeviceBuffer,
-        o: DeviceBuffer,
-        result: DeviceBuffer,
-        watchdog: int,
-    ) -> Run:
-        """Start a run with the arguments of docs/decode_engine.md."""
+    Each engine's protocol adds ``launch`` with the arguments of its kernel.
+    """
 
-    def read_register(self, register: Register) -> int:
+    def read_register(self, register: int) -> int:
         """Read one register."""
+
+
+KernelType = TypeVar("KernelType", bound=Kernel, covariant=True)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What a board must know of an engine.
+
+    Attributes
+    ----------
+    name
+        Folder under ``overlays``, and module under ``fastdelta.drivers``.
+    driver
+        Class in that module; it is imported when a card is opened, because it needs PYNQ.
+    default_shape
+        Shape of a simulated card when none is given.
+    """
+
+    name: str
+    driver: str
+    default_shape: Callable[[], DecodeShape | PrefillShape]
+
+    def load_driver(self) -> Any:
+        """Import the driver, which binds it to its kernel in overlays that are loaded later."""
+        return getattr(import_module(f"fastdelta.drivers.{self.name}"), self.driver)
+
+
+ENGINES: Mapping[str, Engine] = {
+    "decode": Engine("decode", "DecodeKernel", DecodeShape),
+    "prefill": Engine("prefill", "PrefillKernel", PrefillShape),
+}
 
 
 @dataclass(frozen=True)
@@ -101,15 +122,15 @@ class BoardInfo:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-class Board(Protocol):
-    """A card with one decode kernel."""
+class Board(Protocol[KernelType]):
+    """A card with one kernel."""
 
     @property
     def info(self) -> BoardInfo:
         """What is known of the card."""
 
     @property
-    def kernel(self) -> Kernel:
+    def kernel(self) -> KernelType:
         """The kernel; another object after a reset."""
 
     def allocate(self, argument: str, nbytes: int) -> DeviceBuffer:
@@ -129,6 +150,8 @@ class PynqBoard:
     ----------
     device
         PYNQ device, of a real or the simulated card.
+    engine : Engine
+        Whose kernel it is.
     overlay : path
         The xclbin.
     describe : callable
@@ -145,11 +168,13 @@ class PynqBoard:
     def __init__(
         self,
         device: Any,
+        engine: Engine,
         overlay: Path,
         describe: Callable[[Any], BoardInfo],
         release: Callable[[], None],
     ) -> None:
         self.device = device
+        self._engine = engine
         self._path = overlay
         self._release = release
         self._driver: Any = None
@@ -164,8 +189,7 @@ class PynqBoard:
         """Load the overlay, which resets the card, and bind the driver; return the overlay."""
         from pynq import Overlay
 
-        from fastdelta.drivers.decode import DecodeKernel
-
+        driver = self._engine.load_driver()
         try:
             overlay = Overlay(str(self._path), device=self.device)
         except (RuntimeError, OSError) as error:
@@ -173,13 +197,14 @@ class PynqBoard:
         names = [
             name
             for name, description in overlay.ip_dict.items()
-            if description["type"] in DecodeKernel.bindto
+            if description["type"] in driver.bindto
         ]
         if not names:
             found = sorted({description["type"] for description in overlay.ip_dict.values()})
             raise OverlayError(
-                f"{self._path} holds no decode kernel but {', '.join(found) or 'no kernel'}; load "
-                "the overlay of the decode engine"
+                f"{self._path} holds no {self._engine.name} kernel but "
+                f"{', '.join(found) or 'no kernel'}; load the overlay of the {self._engine.name} "
+                "engine"
             )
         self._driver = getattr(overlay, names[0])
         return overlay
@@ -190,10 +215,9 @@ class PynqBoard:
         return self._info
 
     @property
-    def kernel(self) -> Kernel:
+    def kernel(self) -> Any:
         """The driver of the kernel."""
-        kernel: Kernel = self._driver
-        return kernel
+        return self._driver
 
     def allocate(self, argument: str, nbytes: int) -> DeviceBuffer:
         """Allocate bytes in the bank of a kernel argument."""
@@ -207,7 +231,7 @@ class PynqBoard:
             raise BankFullError(
                 f"bank {bank} of {self._info.name} ({memory.size:,} bytes) has no room for the "
                 f"{nbytes:,} bytes of argument {argument} ({error}); close what uses the card, or "
-                "open with smaller buffer_bytes"
+                "use smaller buffers (decode: open with smaller buffer_bytes)"
             ) from error
         return buffer
 
@@ -223,12 +247,13 @@ class PynqBoard:
 
 def open_board(
     board: str | int,
+    engine: Engine,
     *,
-    shape: DecodeShape | None,
+    shape: DecodeShape | PrefillShape | None,
     overlay: Path | None,
     options: Mapping[str, Any],
 ) -> PynqBoard:
-    """Open a card by name or index and load the decode kernel; see `Accelerator.open`."""
+    """Open a card by name or index and load the kernel of an engine; see `Accelerator.open`."""
     try:
         import pynq  # noqa: F401 - only to say early that it is missing
     except ImportError as error:
@@ -239,13 +264,13 @@ def open_board(
     if isinstance(board, str) and board.startswith(SIMULATED):
         if overlay is not None:
             raise InputError("overlay is for real cards; a simulated one is built from the RTL")
-        return _open_simulated(board, shape or DecodeShape(), options)
+        return _open_simulated(board, engine, shape or engine.default_shape(), options)
     if options:
         raise InputError(
             f"{', '.join(options)}: these are options of simulated cards; leave them out for "
             f"{board!r}, or open board='sim-u55c'"
         )
-    return _open_card(board, overlay)
+    return _open_card(board, engine, overlay)
 
 
 def _versions(**more: str) -> Mapping[str, str]:
@@ -256,7 +281,9 @@ def _versions(**more: str) -> Mapping[str, str]:
     }
 
 
-def _open_simulated(board: str, shape: DecodeShape, options: Mapping[str, Any]) -> PynqBoard:
+def _open_simulated(
+    board: str, engine: Engine, shape: DecodeShape | PrefillShape, options: Mapping[str, Any]
+) -> PynqBoard:
     from fastdelta.sim import open_device
     from fastdelta.sim.paths import find_verilator
 
@@ -268,7 +295,7 @@ def _open_simulated(board: str, shape: DecodeShape, options: Mapping[str, Any]) 
             f"unknown options {', '.join(sorted(unknown))}; allowed are {', '.join(allowed)}"
         )
     try:
-        device, xclbin = open_device(board, "decode", shape, **options)
+        device, xclbin = open_device(board, engine.name, shape, **options)
     except ValueError as error:
         raise InputError(str(error)) from error
 
@@ -285,19 +312,19 @@ def _open_simulated(board: str, shape: DecodeShape, options: Mapping[str, Any]) 
             versions=_versions(simulator=simulator, overlay=_overlay_uuid(loaded)),
         )
 
-    return PynqBoard(device, xclbin, describe, device.close)
+    return PynqBoard(device, engine, xclbin, describe, device.close)
 
 
 def _overlay_uuid(overlay: Any) -> str:
     return str(next(iter(overlay.ip_dict.values()))["xclbin_uuid"])
 
 
-def _open_card(board: str | int, overlay: Path | None) -> PynqBoard:
+def _open_card(board: str | int, engine: Engine, overlay: Path | None) -> PynqBoard:
     device = _find_card(board)
     if overlay is None:
         raise InputError(
-            f"a real card needs overlay=, the xclbin of the decode engine for {device.name}; "
-            "overlays/README.md says how to build it"
+            f"a real card needs overlay=, the xclbin of the {engine.name} engine for "
+            f"{device.name}; overlays/README.md says how to build it"
         )
     if not overlay.is_file():
         raise OverlayError(f"there is no overlay {overlay}; overlays/README.md says how to build")
@@ -325,7 +352,7 @@ def _open_card(board: str | int, overlay: Path | None) -> PynqBoard:
         )
 
     # PYNQ keeps one device object for the life of the process: contexts are closed, it is not.
-    return PynqBoard(device, overlay, describe, device.free_bitstream)
+    return PynqBoard(device, engine, overlay, describe, device.free_bitstream)
 
 
 def _find_card(board: str | int) -> Any:

@@ -15,10 +15,11 @@ import numpy as np
 
 from fastdelta.bench.decode import ASSUMED_CLOCK_MHZ, Progress
 from fastdelta.decode.recurrence import ValueRange, open_recurrence
+from fastdelta.decode.results import KernelCounters
 from fastdelta.errors import InputError
 from fastdelta.language_model import LanguageModel, bits_per_byte, held_out_text, load_weights
 from fastdelta.reference.layer import Float32Array
-from fastdelta.results import KernelCounters, Seconds
+from fastdelta.results import Seconds
 
 DEFAULT_READ_BYTES = 2048
 DEFAULT_WRITE_BYTES = 240

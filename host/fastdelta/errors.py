@@ -2,7 +2,7 @@
 """Errors of the host. Each message says what was wrong, what is allowed and what to do.
 
 ``InputError`` and ``BoardError`` are raised before anything reaches the card. A ``KernelError``
-comes from a run: its ``aftermath`` says what became of the contexts.
+comes from a run: its ``aftermath`` says what became of what was on the card.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class AcceleratorClosedError(FastdeltaError):
 
 
 class Aftermath(Enum):
-    """What a failed run did to the states on the card."""
+    """What a failed run did to states, or to prepared keys and values, on the card."""
 
     UNTOUCHED = "every state is as before the run"
     CONTEXT_LOST = "the state of the context is lost; clear or load it before the next decode"
@@ -75,6 +75,8 @@ class Aftermath(Enum):
         "the card was reset and the states of all contexts are lost; "
         "clear or load each before its next decode"
     )
+    PREPARED_KEPT = "prepared keys and values are on the card as before"
+    PREPARED_LOST = "the card was reset and prepared keys and values are lost; prepare them again"
 
 
 class KernelError(FastdeltaError):
@@ -82,14 +84,16 @@ class KernelError(FastdeltaError):
 
     Attributes
     ----------
-    context : int
-        Context of the run.
     aftermath : Aftermath
-        What became of the states.
+        What became of what was on the card.
+    context : int or None
+        Context of the run; None for engines without contexts.
     """
 
-    def __init__(self, message: str, *, context: int, aftermath: Aftermath) -> None:
-        super().__init__(f"{message} Context {context}: {aftermath.value}.")
+    def __init__(self, message: str, *, aftermath: Aftermath, context: int | None = None) -> None:
+        after = aftermath.value
+        where = f"Context {context}: {after}" if context is not None else after.capitalize()
+        super().__init__(f"{message} {where}.")
         self.context = context
         self.aftermath = aftermath
 

@@ -1,86 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run on the card returns beside its output: cycles, counters, times and their origin."""
+"""What every result of a card carries beside its figures: times of the host, and their origin."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from fastdelta.registers.decode import Status
-from fastdelta.shapes import DecodeShape
-
-RESULT_BLOCK_BYTES = 64
-RESULT_MAGIC = 0x31524446  # "FDR1"
-
-
-@dataclass(frozen=True)
-class KernelCounters:
-    """Event counts of one or more runs, as docs/decode_engine.md defines them.
-
-    ``saturations`` (row, head) and (column, head) pairs in which a value was clamped;
-    ``norm_overflows`` vectors given as normalised that were not; ``starved_cycles`` without a
-    pass because input was missing; ``*_beats`` on the memory ports; ``bursts`` on all ports;
-    ``output_stalls`` cycles in which output waited for memory.
-    """
-
-    saturations: int = 0
-    norm_overflows: int = 0
-    starved_cycles: int = 0
-    qk_beats: int = 0
-    v_beats: int = 0
-    o_beats: int = 0
-    bursts: int = 0
-    output_stalls: int = 0
-
-    def __add__(self, other: KernelCounters) -> KernelCounters:
-        sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        return KernelCounters(**sums)
-
-
-@dataclass(frozen=True)
-class ResultBlock:
-    """The 64 bytes that the kernel writes when a run ends."""
-
-    magic: int
-    status: int
-    version: int
-    tokens_done: int
-    cycles: int
-    counters: KernelCounters
-    contexts_lost: int
-    runs: int
-
-    @classmethod
-    def parse(cls, block: npt.NDArray[np.uint8]) -> ResultBlock:
-        """Read a result block, flat uint8 of 64 bytes."""
-        (magic, status, version, tokens_done, low, high, *counts, lost, runs) = block.view(
-            np.uint32
-        ).tolist()
-        return cls(
-            magic=magic,
-            status=status,
-            version=version,
-            tokens_done=tokens_done,
-            cycles=low | high << 32,
-            counters=KernelCounters(*counts),
-            contexts_lost=lost,
-            runs=runs,
-        )
-
-    @property
-    def status_name(self) -> str:
-        """Name of the status code."""
-        return status_name(self.status)
-
-
-def status_name(code: int) -> str:
-    """Name of a status code, also of one that the kernel should never give."""
-    return Status(code).name if code in set(Status) else f"unknown status {code}"
+from fastdelta.shapes import DecodeShape, PrefillShape
 
 
 @dataclass(frozen=True)
@@ -112,7 +40,7 @@ class Provenance:
         Name of the card.
     simulated : bool
         Whether the card is the simulated one.
-    shape : DecodeShape
+    shape : DecodeShape or PrefillShape
         Parameters of the kernel.
     clock_mhz : float or None
         Kernel clock of the card; None on the simulated card, which counts cycles only.
@@ -126,7 +54,7 @@ class Provenance:
 
     board: str
     simulated: bool
-    shape: DecodeShape
+    shape: DecodeShape | PrefillShape
     clock_mhz: float | None = None
     seed: int | None = None
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -144,90 +72,18 @@ class Provenance:
             "versions": dict(self.versions),
         }
 
+    def clock(self, clock_mhz: float | None = None) -> float:
+        """Return a clock in MHz: the one that is given, else the card's own.
 
-@dataclass(frozen=True, eq=False)
-class RunReport:
-    """Evidence of one call, which is one run of the kernel or, for long inputs, several.
-
-    Attributes
-    ----------
-    command : str
-        ``decode``, ``clear``, ``load`` or ``dump``.
-    context : int
-        Context that the call worked on.
-    tokens : int
-        Tokens done.
-    invocations : int
-        Runs of the kernel.
-    kernel_cycles : int
-        Cycles from start to the end of the last write, summed over the runs.
-    counters : KernelCounters
-        Summed over the runs.
-    seconds : Seconds
-        Times of the host, summed over the runs; runs in flight at once overlap.
-    provenance : Provenance
-        Card, configuration and versions.
-    """
-
-    command: str
-    context: int
-    tokens: int
-    invocations: int
-    kernel_cycles: int
-    counters: KernelCounters
-    seconds: Seconds
-    provenance: Provenance
-
-    @property
-    def simulated(self) -> bool:
-        """Whether the figures come from the simulated card."""
-        return self.provenance.simulated
-
-    @property
-    def cycles_per_token(self) -> float:
-        """Kernel cycles per token of this call, start-up included; NaN without tokens."""
-        return self.kernel_cycles / self.tokens if self.tokens else float("nan")
-
-    def microseconds_per_token(self, clock_mhz: float | None = None) -> float:
-        """Kernel time per token at a clock.
-
-        Parameters
-        ----------
-        clock_mhz : float, optional
-            Clock to assume; by default the card's own, so the simulated card needs it.
+        Raises
+        ------
+        ValueError
+            If neither is there: the simulated card counts cycles and has no clock.
         """
-        clock = self.provenance.clock_mhz if clock_mhz is None else clock_mhz
-        if clock is None:
+        found = self.clock_mhz if clock_mhz is None else clock_mhz
+        if found is None:
             raise ValueError(
                 "the simulated card counts cycles and has no clock; name the clock to assume, "
                 "such as clock_mhz=300"
             )
-        return self.cycles_per_token / clock
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything but the output as JSON types."""
-        return {
-            "command": self.command,
-            "context": self.context,
-            "tokens": self.tokens,
-            "invocations": self.invocations,
-            "kernel_cycles": self.kernel_cycles,
-            "cycles_per_token": self.cycles_per_token if self.tokens else None,
-            "counters": asdict(self.counters),
-            "seconds": asdict(self.seconds),
-            **self.provenance.to_dict(),
-        }
-
-
-@dataclass(frozen=True, eq=False)
-class DecodeResult(RunReport):
-    """A `RunReport` of ``decode`` with its output.
-
-    Attributes
-    ----------
-    output : array [tokens, value_heads, head_dim] or [value_heads, head_dim], float32
-        The 1/sqrt(head_dim) of the attention scale included; without the token axis if the
-        inputs had none.
-    """
-
-    output: npt.NDArray[np.float32]
+        return found

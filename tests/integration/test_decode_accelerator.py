@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The decode accelerator on the simulated card, through PYNQ: results, states and failures.
 
-What needs no RTL is tested in tests/unit/test_accelerator.py.
+What needs no RTL is tested in tests/unit/test_decode_host.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import pytest
 
 from fastdelta.accelerator import Accelerator
 from fastdelta.bench.decode import DecodeInputs, relative_error
-from fastdelta.boards import PynqBoard
+from fastdelta.boards import ENGINES, PynqBoard
 from fastdelta.decode.accelerator import DecodeAccelerator
+from fastdelta.decode.runs import ContextState
 from fastdelta.drivers.decode import DecodeKernel
 from fastdelta.errors import (
     AcceleratorClosedError,
@@ -38,7 +39,6 @@ from fastdelta.errors import (
 )
 from fastdelta.interface import load_interface
 from fastdelta.reference.decode_model import StateImage
-from fastdelta.runs import ContextState
 from fastdelta.shapes import DecodeShape
 from fastdelta.sim import Fault, FaultKind, open_device
 from fastdelta.sim.paths import overlay_folder
@@ -411,5 +411,5 @@ def test_overlay_without_a_decode_kernel_is_refused() -> None:
     folder = Path(__file__).resolve().parents[1] / "kernels" / "vector_add"
     device, xclbin = open_device("u55c", folder)
     with pytest.raises(OverlayError, match=r"no decode kernel but .*vector_add"):
-        PynqBoard(device, xclbin, lambda _: None, device.close)
+        PynqBoard(device, ENGINES["decode"], xclbin, lambda _: None, device.close)
     assert device._board is None

@@ -13,7 +13,7 @@ from pynq import Device
 from pynq.pl_server.xrt_device import ErtWaitHandle, XrtDevice
 
 from fastdelta.accelerator import Accelerator
-from fastdelta.drivers.decode import PynqRun
+from fastdelta.drivers.kernel import PynqRun
 from fastdelta.errors import (
     BoardNotFoundError,
     InputError,

@@ -25,10 +25,11 @@ from fastdelta.decode.quantise import (
     quantise_internal_gates,
     quantise_tokens,
 )
+from fastdelta.decode.results import DecodeResult
 from fastdelta.errors import InputError
 from fastdelta.reference.decode_model import DecodeModel, StateImage
 from fastdelta.reference.gated_delta import decay_and_write_gates, gated_delta_recurrence
-from fastdelta.results import DecodeResult, Seconds
+from fastdelta.results import Seconds
 from fastdelta.shapes import DecodeShape
 
 ASSUMED_CLOCK_MHZ = 300.0

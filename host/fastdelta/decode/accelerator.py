@@ -25,6 +25,15 @@ from fastdelta.decode.quantise import (
     quantise_state,
     quantise_tokens,
 )
+from fastdelta.decode.results import DecodeResult, RunReport
+from fastdelta.decode.runs import (
+    ContextState,
+    DecodeCall,
+    DecodeKernel,
+    DecodeQueue,
+    RunRequest,
+    RunViews,
+)
 from fastdelta.errors import (
     AcceleratorClosedError,
     DtypeError,
@@ -42,8 +51,8 @@ from fastdelta.registers.decode import (
     Command,
     Register,
 )
-from fastdelta.results import DecodeResult, Provenance, RunReport
-from fastdelta.runs import WAIT_SLICE, Call, ContextState, RunQueue, RunRequest, RunViews
+from fastdelta.results import Provenance
+from fastdelta.runs import WAIT_SLICE
 from fastdelta.shapes import DecodeShape
 
 MAX_TOKENS_PER_RUN = 65_535
@@ -70,8 +79,8 @@ class DecodeJob:
 
     def __init__(
         self,
-        queue: RunQueue,
-        call: Call,
+        queue: DecodeQueue,
+        call: DecodeCall,
         provenance: Provenance,
         outputs: list[Float32Array],
         single_token: bool,
@@ -153,7 +162,7 @@ class DecodeAccelerator:
 
     def __init__(
         self,
-        board: Board,
+        board: Board[DecodeKernel],
         shape: DecodeShape | None = None,
         *,
         timeout: float = DEFAULT_TIMEOUT,
@@ -186,7 +195,7 @@ class DecodeAccelerator:
         self._tokens_per_run = min(MAX_TOKENS_PER_RUN, buffer_bytes // token_bytes)
         self.watchdog_cycles = watchdog_cycles
         self._configurations = [_Configuration() for _ in range(shape.contexts)]
-        self._queue = RunQueue(board, shape.contexts, timeout)
+        self._queue = DecodeQueue(board, shape.contexts, timeout)
         try:
             for context in range(shape.contexts):  # a card may hold the states of a past program
                 self.clear(context)
@@ -497,7 +506,7 @@ class DecodeAccelerator:
         tokens, limit = len(vectors[0]), self._tokens_per_run
         spans = [(i, min(i + limit, tokens)) for i in range(0, max(tokens, 1), limit)]
 
-        call = Call(Command.DECODE, context)
+        call = DecodeCall(Command.DECODE, context)
         outputs: list[Float32Array] = []
 
         def unpack(o_host: Bytes) -> None:
@@ -543,7 +552,7 @@ class DecodeAccelerator:
             call.launching = False
         return DecodeJob(self._queue, call, self.provenance, outputs, single)
 
-    def _abandon(self, call: Call, error: BaseException) -> None:
+    def _abandon(self, call: DecodeCall, error: BaseException) -> None:
         """Declare a context lost: only a part of the call's tokens went through it."""
         self._queue.drain()
         self._queue.states[call.context] = ContextState.LOST
@@ -626,7 +635,7 @@ class DecodeAccelerator:
         """Run one command other than decode and wait for it."""
         with self._queue.lock:
             self._check_context(context)
-            call = Call(command, context)
+            call = DecodeCall(command, context)
             try:
                 self._queue.launch(call, replace(request, watchdog=self._watchdog(0)))
             finally:

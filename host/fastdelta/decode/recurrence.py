@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from fastdelta.accelerator import Accelerator
 from fastdelta.decode.accelerator import DecodeAccelerator
+from fastdelta.decode.results import KernelCounters
 from fastdelta.errors import InputError
 from fastdelta.reference.layer import Float32Array, FloatRecurrence, GatedDeltaLayerShape
-from fastdelta.results import KernelCounters, Seconds
+from fastdelta.results import Seconds
 from fastdelta.shapes import DecodeShape
 
 MAX_H_ITER = 16

@@ -28,6 +28,34 @@ INT8_LIMIT = 127
 
 
 @dataclass(frozen=True)
+class QuantisedQueries:
+    """Queries as the engine takes them, as in `PrefillOperands`: int8 and a multiplier a row."""
+
+    q: npt.NDArray[np.int8]
+    multiplier: IntArray
+    exponent: IntArray
+
+
+@dataclass(frozen=True)
+class QuantisedKeysValues:
+    """Keys and values as the engine takes them, as in `PrefillOperands`, with their scales.
+
+    Attributes
+    ----------
+    k_scale, v_scale
+        Float64 [kv_heads]. The first goes into the multipliers of the queries, the second turns
+        outputs into floats.
+    """
+
+    k: npt.NDArray[np.int8]
+    k_shift: IntArray
+    v: npt.NDArray[np.int8]
+    v_shift: IntArray
+    k_scale: npt.NDArray[np.float64]
+    v_scale: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
 class QuantisedPrompt:
     """Operands of the engine, and the v scale [kv_heads] that turns outputs into floats."""
 
@@ -81,8 +109,25 @@ def _token_scales(
     return scale, shift, scale[:, np.newaxis] * np.exp2(-shift.astype(np.float64))
 
 
-def quantise_prompt(q: FloatArray, k: FloatArray, v: FloatArray) -> QuantisedPrompt:
-    """Quantise q [heads, tokens, d] and k, v [kv_heads, tokens, d]; inputs must be finite.
+def quantise_keys_values(k: FloatArray, v: FloatArray) -> QuantisedKeysValues:
+    """Quantise k and v [kv_heads, tokens, d] of a whole prompt; inputs must be finite."""
+    keys = np.asarray(k, dtype=np.float64)
+    keys = hadamard_rotate(keys - keys.mean(axis=1, keepdims=True))
+    values = hadamard_rotate(np.asarray(v, dtype=np.float64))
+    k_scale, k_shift, key_steps = _token_scales(keys, K_SHIFT_MAX)
+    v_scale, v_shift, value_steps = _token_scales(values, V_SHIFT_MAX)
+    return QuantisedKeysValues(
+        k=_to_int8(keys, key_steps[..., np.newaxis]),
+        k_shift=k_shift,
+        v=_to_int8(values, value_steps[..., np.newaxis]),
+        v_shift=v_shift,
+        k_scale=k_scale,
+        v_scale=v_scale,
+    )
+
+
+def quantise_queries(q: FloatArray, k_scale: npt.NDArray[np.float64]) -> QuantisedQueries:
+    """Quantise q [heads, tokens, d] for keys of the scales [kv_heads]; inputs must be finite.
 
     Scores are ``q . k / sqrt(d)``: a model with another softmax scale multiplies q beforehand.
 
@@ -92,18 +137,11 @@ def quantise_prompt(q: FloatArray, k: FloatArray, v: FloatArray) -> QuantisedPro
         If the scores of a row are beyond the multiplier's range (steps of 256 and more in log2
         units, far outside what a softmax can use).
     """
-    head_dim = q.shape[-1]
-    group = q.shape[0] // k.shape[0]
-    keys = np.asarray(k, dtype=np.float64)
-    keys = hadamard_rotate(keys - keys.mean(axis=1, keepdims=True))
+    heads, _, head_dim = q.shape
     queries = hadamard_rotate(np.asarray(q, dtype=np.float64))
-    values = hadamard_rotate(np.asarray(v, dtype=np.float64))
-
     q_scale = np.abs(queries).max(axis=2) / INT8_LIMIT
-    k_scale, k_shift, key_steps = _token_scales(keys, K_SHIFT_MAX)
-    v_scale, v_shift, value_steps = _token_scales(values, V_SHIFT_MAX)
-
-    step = q_scale * np.repeat(k_scale, group)[:, np.newaxis] / (np.sqrt(head_dim) * np.log(2.0))
+    group_scale = np.repeat(k_scale, heads // len(k_scale))[:, np.newaxis]
+    step = q_scale * group_scale / (np.sqrt(head_dim) * np.log(2.0))
     exponent = MULTIPLIER_BITS - np.frexp(step)[1].astype(np.int64)
     if np.any(exponent < EXPONENT_MIN):
         raise ValueError(
@@ -112,16 +150,33 @@ def quantise_prompt(q: FloatArray, k: FloatArray, v: FloatArray) -> QuantisedPro
         )
     exponent = np.clip(exponent, EXPONENT_MIN, EXPONENT_MAX)
     multiplier = np.minimum(np.rint(np.ldexp(step, exponent)), (1 << MULTIPLIER_BITS) - 1)
-    operands = PrefillOperands(
+    return QuantisedQueries(
         q=_to_int8(queries, q_scale[..., np.newaxis]),
         multiplier=multiplier.astype(np.int64),
         exponent=exponent,
-        k=_to_int8(keys, key_steps[..., np.newaxis]),
-        k_shift=k_shift,
-        v=_to_int8(values, value_steps[..., np.newaxis]),
-        v_shift=v_shift,
     )
-    return QuantisedPrompt(operands, v_scale)
+
+
+def quantise_prompt(q: FloatArray, k: FloatArray, v: FloatArray) -> QuantisedPrompt:
+    """Quantise q [heads, tokens, d] and k, v [kv_heads, tokens, d]; inputs must be finite.
+
+    Raises
+    ------
+    ValueError
+        As `quantise_queries`.
+    """
+    past = quantise_keys_values(k, v)
+    queries = quantise_queries(q, past.k_scale)
+    operands = PrefillOperands(
+        q=queries.q,
+        multiplier=queries.multiplier,
+        exponent=queries.exponent,
+        k=past.k,
+        k_shift=past.k_shift,
+        v=past.v,
+        v_shift=past.v_shift,
+    )
+    return QuantisedPrompt(operands, past.v_scale)
 
 
 def dequantise_attention(

@@ -7,9 +7,10 @@ import threading
 
 import numpy as np
 import pytest
-from model_board import CYCLES_PER_RUN, CYCLES_PER_TOKEN, ModelBoard
+from decode_board import CYCLES_PER_RUN, CYCLES_PER_TOKEN, ModelBoard
 
 from fastdelta.decode.accelerator import DecodeAccelerator
+from fastdelta.decode.runs import ContextState
 from fastdelta.errors import (
     AcceleratorClosedError,
     Aftermath,
@@ -30,7 +31,6 @@ from fastdelta.errors import (
 from fastdelta.reference.decode_model import StateImage
 from fastdelta.reference.gated_delta import decay_and_write_gates, gated_delta_recurrence
 from fastdelta.registers.decode import Register, Status
-from fastdelta.runs import ContextState
 from fastdelta.shapes import DecodeShape
 
 SHAPE = DecodeShape(head_dim=16, qk_heads=2, group_ratio=2, h_iter=2, contexts=3, bus_width=128)

@@ -12,6 +12,7 @@ import numpy as np
 
 from fastdelta.boards import BoardInfo
 from fastdelta.decode.packing import pack_output, pack_state, unpack_state, unpack_tokens
+from fastdelta.decode.results import RESULT_MAGIC
 from fastdelta.reference.decode_model import BadStateError, DecodeModel
 from fastdelta.registers.decode import (
     FLAGS_BYPASS_GATES,
@@ -21,7 +22,6 @@ from fastdelta.registers.decode import (
     Register,
     Status,
 )
-from fastdelta.results import RESULT_MAGIC
 from fastdelta.shapes import DecodeShape
 
 CYCLES_PER_TOKEN = 100

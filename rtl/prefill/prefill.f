@@ -1,8 +1,24 @@
-# The prefill kernel; so far its matrix unit.
+# The prefill kernel, a file before those that instantiate it.
 common/delay_line.v
 common/stream_fifo.v
+common/quadratic_rom.v
+common/quadratic.v
 prefill/mac_array.v
 prefill/matrix_strip.v
 prefill/matrix_drain.v
 prefill/matrix_unit.v
+prefill/block_buffer.v
+prefill/block_parameters.v
+prefill/tile_loader.v
+prefill/tile_issue.v
+prefill/tile_operands.v
+prefill/tile_softmax.v
+prefill/row_statistics.v
+prefill/keyed_accumulator.v
+prefill/attention_output.v
+prefill/tile_engine.v
+prefill/job_reader.v
+prefill/index_scan.v
+prefill/index_emitter.v
+prefill/index_generator.v
 prefill/generated/prefill_registers.sv

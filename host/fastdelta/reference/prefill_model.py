@@ -20,8 +20,9 @@ from fastdelta.reference.sparse_index import IndexSet
 MULTIPLIER_BITS = 16
 EXPONENT_MIN, EXPONENT_MAX = 8, 46
 K_SHIFT_MAX = V_SHIFT_MAX = 15
-SCORE_BITS, SCORE_FRACTION = 24, 8
+SCORE_FRACTION = 8
 SCORE_ONE = 1 << SCORE_FRACTION
+SCORE_LIMIT = (1 << 23) - (1 << 13)  # leaves room for v's shift: exponents fit 16 bits
 PROBABILITY_BITS = 8  # what the arrays multiply
 PROBABILITY_MAX = (1 << PROBABILITY_BITS) - 1
 TABLE_FRACTION = 16
@@ -102,7 +103,8 @@ def score_tile(
     product = (q.astype(np.float64) @ k.T.astype(np.float64)).astype(np.int64)
     shift = exponent[:, np.newaxis] + k_shift[np.newaxis, :] - SCORE_FRACTION
     scaled = rshift_round(product * multiplier[:, np.newaxis], shift)
-    return saturate(scaled, SCORE_BITS)[0]
+    limited: IntArray = np.clip(scaled, -SCORE_LIMIT, SCORE_LIMIT)
+    return limited
 
 
 def tile_probabilities(

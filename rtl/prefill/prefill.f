@@ -1,6 +1,9 @@
 # The prefill kernel, a file before those that instantiate it.
 common/delay_line.v
 common/stream_fifo.v
+common/axi_burst_planner.v
+common/axi_read_mover.v
+common/axi_write_mover.v
 common/quadratic_rom.v
 common/quadratic.v
 prefill/mac_array.v
@@ -22,3 +25,8 @@ prefill/index_scan.v
 prefill/index_emitter.v
 prefill/index_generator.v
 prefill/generated/prefill_registers.sv
+prefill/block_address.v
+prefill/word_packer.v
+prefill/prefill_control.v
+prefill/prefill_counters.v
+prefill/prefill_sequencer.v

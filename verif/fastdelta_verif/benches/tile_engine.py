@@ -1,0 +1,476 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of ``tile_engine``: outputs and row statistics against the bit-exact model.
+
+The design of the launcher must name every parameter.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Any
+
+import cocotb
+import numpy as np
+import numpy.typing as npt
+import pyuvm
+from pyuvm import uvm_component, uvm_monitor, uvm_test
+
+from fastdelta.arrays import Bytes
+from fastdelta.prefill.job_lists import JobFields, make_job_lists
+from fastdelta.prefill.packing import pack_keys, pack_queries, pack_values
+from fastdelta.prefill.quantise import quantise_prompt
+from fastdelta.reference.prefill_model import (
+    EXPONENT_MAX,
+    EXPONENT_MIN,
+    K_SHIFT_MAX,
+    NO_TILE,
+    V_SHIFT_MAX,
+    PrefillOperands,
+    score_tile,
+    selected_attention,
+    tile_probabilities,
+)
+from fastdelta.reference.sparse_index import IndexSet
+from fastdelta.shapes import PrefillShape
+from fastdelta_verif.agents.axi_stream import StreamBeat, StreamMonitor, StreamSinkDriver
+from fastdelta_verif.agents.clock_domain import ClockDomain
+from fastdelta_verif.agents.handshake import THROTTLES, Throttle
+from fastdelta_verif.agents.ports import (
+    Fields,
+    PortSink,
+    PortSource,
+    RequestedBeats,
+    Transfer,
+    stream_names,
+)
+from fastdelta_verif.scoreboard import Scoreboard
+from fastdelta_verif.settings import Settings
+
+TIME_LIMIT = {"timeout_time": 40, "timeout_unit": "ms"}
+ATTEND, STATISTICS, POOL = range(3)
+JOB_FIELDS = ("kind", "block", "query", "head", "slot", "opens_visit", "last")
+ROW_FIELDS = ("block", "head", "index", "last", "exponent", "far", "near")
+
+
+class BeatSource(uvm_component):
+    """Offer beats of a stream in order; the data is random while valid is low."""
+
+    def __init__(
+        self, name: str, parent: uvm_component, domain: ClockDomain, rng: random.Random, prefix: str
+    ) -> None:
+        super().__init__(name, parent)
+        dut: Any = cocotb.top
+        self._domain, self._rng = domain, rng
+        self._valid, self._ready, self._data = (
+            getattr(dut, f"{prefix}_{part}") for part in ("tvalid", "tready", "tdata")
+        )
+        self.throttle = Throttle(rng)
+        self.waiting: deque[int] = deque()
+
+    async def run_phase(self) -> None:
+        """Drive every cycle."""
+        width, offered = len(self._data), False
+        while True:
+            offered = bool(self.waiting) and (offered or self.throttle.willing())
+            if self._domain.in_reset:
+                offered = False
+            self._valid.value = offered
+            self._data.value = self.waiting[0] if offered else self._rng.getrandbits(width)
+            await self._domain.edge
+            if offered and not self._domain.in_reset and int(self._ready.value):
+                self.waiting.popleft()
+                offered = False
+
+
+class RowMonitor(uvm_monitor):
+    """Collect the row stream, which has no ready."""
+
+    def __init__(
+        self, name: str, parent: uvm_component, domain: ClockDomain, scoreboard: EngineScoreboard
+    ) -> None:
+        super().__init__(name, parent)
+        self._domain, self._scoreboard = domain, scoreboard
+
+    async def run_phase(self) -> None:
+        """Watch every cycle."""
+        dut: Any = cocotb.top
+        ports = [getattr(dut, f"row_{field}") for field in ROW_FIELDS]
+        while True:
+            await self._domain.edge
+            if not self._domain.in_reset and int(dut.row_valid.value):
+                self._scoreboard.row(tuple(int(port.value) for port in ports))
+
+
+class EngineScoreboard(Scoreboard):
+    """Rows of statistics in order, output blocks in the order of their requests."""
+
+    def __init__(self, name: str, parent: uvm_component, shape: PrefillShape) -> None:
+        super().__init__(name, parent)
+        self._beats_of_block = shape.head_dim * shape.block * 16 // shape.bus_width
+        self._shape = shape
+        self.rows = self.queue("rows")
+        self.blocks: dict[tuple[int, int], npt.NDArray[np.int16]] = {}
+        self.requested = self.queue("requested blocks")
+        self.beats: list[int] = []
+
+    def row(self, row: Fields) -> None:
+        """Compare a row of statistics."""
+        assert self.rows, f"no row is expected, but {row} came"
+        self.compare("row", row, self.rows.popleft())
+
+    def request(self, transfer: Transfer) -> None:
+        """Note which block comes next."""
+        self.requested.append(transfer.fields)
+        self._complete()
+
+    def beat(self, beat: StreamBeat) -> None:
+        """Collect the beats of outputs."""
+        self.beats.append(beat.data)
+        self._complete()
+
+    def _complete(self) -> None:
+        """Compare a block when both its name and all its beats are there."""
+        while self.requested and len(self.beats) >= self._beats_of_block:
+            head, query = key = self.requested.popleft()
+            beats, self.beats = self.beats[: self._beats_of_block], self.beats[self._beats_of_block :]
+            width = self._shape.bus_width // 8
+            data = b"".join(beat.to_bytes(width, "little") for beat in beats)
+            words = np.frombuffer(data, np.int16).reshape(self._shape.head_dim, -1)
+            assert key in self.blocks, f"head {head}, query block {query} is not expected"
+            expected = self.blocks.pop(key)
+            got = words.T[: len(expected)]
+            wrong = np.argwhere(got != expected)
+            self.compare(
+                f"head {head}, query block {query}: (row, channel) that differ first",
+                [(tuple(at), int(got[tuple(at)])) for at in wrong[:3].tolist()],
+                [(tuple(at), int(expected[tuple(at)])) for at in wrong[:3].tolist()],
+            )
+
+    def check_phase(self) -> None:
+        """Fail on blocks and beats that are left over, too."""
+        super().check_phase()
+        assert not self.blocks, f"{len(self.blocks)} output blocks did not come"
+        assert not self.beats, f"{len(self.beats)} beats are left over"
+
+
+class TileEngineTest(uvm_test):
+    """Base: jobs, the three operand streams, outputs, rows."""
+
+    def build_phase(self) -> None:
+        """Create the components."""
+        self.settings = Settings.current()
+        p = self.settings.parameters
+        self.dut: Any = cocotb.top
+        self.rng = random.Random(self.settings.seed)
+        self.numbers = np.random.default_rng(self.settings.seed)
+        self.shape = PrefillShape(
+            **{name.lower(): value for name, value in p.items() if name != "TILES"}
+        )
+        domain = self.domain = ClockDomain(self.dut.clk, self.dut.rst_n)
+        rngs = [random.Random(self.rng.random()) for _ in range(8)]
+        self.jobs = PortSource("jobs", self, domain, rngs[0], "s_job", JOB_FIELDS)
+        self.queries = RequestedBeats(
+            "queries",
+            self,
+            domain,
+            rngs[1],
+            "q_request",
+            ("head", "query"),
+            ("s_q_tvalid", "s_q_tready", "s_q_tdata"),
+            self.query_beats,
+        )
+        self.keys = BeatSource("keys", self, domain, rngs[2], "s_k")
+        self.values = BeatSource("values", self, domain, rngs[3], "s_v")
+        self.requests = PortSink("requests", self, domain, rngs[4], "o_request", ("head", "query"))
+        bus = stream_names("m_o_tvalid", "m_o_tready", "m_o_tdata")
+        self.output_sink = StreamSinkDriver("output_sink", self, bus, domain, rngs[5])
+        self.outputs = StreamMonitor("outputs", self, bus, domain)
+        self.scoreboard = EngineScoreboard("scoreboard", self, self.shape)
+        self.rows = RowMonitor("rows", self, domain, self.scoreboard)
+        self.throttles = (
+            self.jobs.throttle,
+            self.queries.throttle,
+            self.queries.request_throttle,
+            self.keys.throttle,
+            self.values.throttle,
+            self.requests.throttle,
+            self.output_sink.throttle,
+        )
+
+    def connect_phase(self) -> None:
+        """Connect monitors and scoreboard."""
+        self.scoreboard.subscribe(self.requests.port, self.scoreboard.request)
+        self.scoreboard.subscribe(self.outputs.port, self.scoreboard.beat)
+
+    # ------------------------------------------------------------ prompts
+
+    def random_operands(self, group: int, tokens: int) -> PrefillOperands:
+        """Return any legal operands, extremes included."""
+        numbers, d = self.numbers, self.shape.head_dim
+        q, k, v = (
+            numbers.integers(-128, 128, size=(heads, tokens, d)).astype(np.int8)
+            for heads in (group, 1, 1)
+        )
+        for tensor in (q, k, v):
+            for extreme in (-128, 127, 0):
+                tensor[numbers.random(tensor.shape[:2]) < 0.05] = extreme
+        wide = numbers.random((group, tokens)) < 0.1
+        return PrefillOperands(
+            q=q,
+            multiplier=numbers.integers(1 << 15, 1 << 16, size=(group, tokens))
+            * (numbers.random((group, tokens)) > 0.03),
+            exponent=np.where(
+                wide,
+                numbers.integers(EXPONENT_MIN, EXPONENT_MAX + 1, size=(group, tokens)),
+                numbers.integers(24, 34, size=(group, tokens)),
+            ),
+            k=k,
+            k_shift=numbers.integers(0, K_SHIFT_MAX + 1, size=(1, tokens)),
+            v=v,
+            v_shift=numbers.integers(0, V_SHIFT_MAX + 1, size=(1, tokens)),
+        )
+
+    def real_operands(self, group: int, tokens: int) -> PrefillOperands:
+        """Return operands quantised from floats with outliers, as a model gives them."""
+        q, k, v = (
+            self.numbers.standard_normal((heads, tokens, self.shape.head_dim))
+            for heads in (group, 1, 1)
+        )
+        k[:, 0] *= 4.0
+        return quantise_prompt(3.0 * q, k + 1.0, v).operands
+
+    def load(self, operands: PrefillOperands) -> None:
+        """Put a prompt of one KV head into the memories."""
+        self.operands = operands
+        self.group, self.tokens = operands.q.shape[:2]
+        shape = self.shape
+        self.blocks = shape.blocks(self.tokens)
+        self.q_blocks = pack_queries(shape, operands.q, operands.multiplier, operands.exponent)
+        self.q_blocks = self.q_blocks.reshape(self.group, self.blocks + 1, -1)
+        k_bytes = pack_keys(shape, operands.k, operands.k_shift, operands.v_shift)
+        self.k_blocks = k_bytes.reshape(self.blocks, -1)
+        self.v_blocks = pack_values(shape, operands.v).reshape(self.blocks, -1)
+        self.dut.blocks.value = self.blocks
+        self.dut.padding.value = self.blocks * shape.block - self.tokens
+
+    def beats(self, block: Bytes) -> list[int]:
+        """Return the beats of a block."""
+        width = self.shape.bus_width // 8
+        data = block.tobytes()
+        return [int.from_bytes(data[i : i + width], "little") for i in range(0, len(data), width)]
+
+    def query_beats(self, fields: Fields) -> list[int]:
+        """Answer a request for a query block."""
+        return self.beats(self.q_blocks[fields])
+
+    # ------------------------------------------------------------ work
+
+    def attend(self, index_set: IndexSet, window: int) -> None:
+        """Queue the jobs of an index set, their operands and the outputs to come."""
+        (job_list,) = make_job_lists(index_set, 1, window)
+        fields = JobFields.from_words(job_list.jobs)
+        before = None
+        for b, q, h, last in zip(
+            *(array.tolist() for array in (fields.kv_block, fields.query_block, fields.head)),
+            fields.last.tolist(),
+            strict=True,
+        ):
+            opens = before != (b, q // window)
+            before = (b, q // window)
+            slot = q % window * self.group + h
+            self.jobs.waiting.append((ATTEND, b, q, h, slot, int(opens), int(last)))
+            if opens:
+                self.keys.waiting.extend(self.beats(self.k_blocks[b]))
+                self.values.waiting.extend(self.beats(self.v_blocks[b]))
+        outputs, _ = selected_attention(self.operands, index_set, self.shape.block)
+        for head in range(self.group):
+            for query in range(self.blocks):
+                rows = slice(query * self.shape.block, (query + 1) * self.shape.block)
+                self.scoreboard.blocks[head, query] = outputs[head, rows]
+
+    def measure(self) -> None:
+        """Queue the statistics jobs of the prompt and the rows to come."""
+        for b in range(self.blocks):
+            self.keys.waiting.extend(self.beats(self.k_blocks[b]))
+            for head in range(self.group):
+                job = (STATISTICS, b, self.blocks, head, head, int(head == 0), 0)
+                self.jobs.waiting.append(job)
+                self.scoreboard.rows.extend(self.expected_rows(head, b))
+
+    def pool(self, head: int, queries: list[int]) -> None:
+        """Queue pool jobs, which only fetch."""
+        self.jobs.waiting.extend((POOL, 0, q, head, 0, 0, 0) for q in queries)
+
+    def expected_rows(self, head: int, kv_block: int) -> list[Fields]:
+        """Return the row stream of a tile of the representative queries."""
+        operands, block, tokens = self.operands, self.shape.block, self.tokens
+        rows = min(block, tokens)
+        queries = slice(tokens - rows, tokens)
+        columns = slice(kv_block * block, min((kv_block + 1) * block, tokens))
+        scores = score_tile(
+            operands.q[head, queries],
+            operands.k[0, columns],
+            operands.multiplier[head, queries],
+            operands.exponent[head, queries],
+            operands.k_shift[0, columns],
+        )
+        mask = (
+            np.arange(columns.start, columns.stop) <= np.arange(tokens - rows, tokens)[:, np.newaxis]
+        )
+        tile = tile_probabilities(scores, mask)
+        index = np.arange(block - rows, block)
+        far = np.where(np.arange(scores.shape[1]) <= index[:, np.newaxis], tile.share, 0).sum(axis=1)
+        near = tile.row_sum - far
+        missing = block - rows
+        exponents = [NO_TILE] * missing + tile.exponent.tolist()
+        fars, nears = ([0] * missing + array.tolist() for array in (far, near))
+        return [
+            (kv_block, head, i, int(i == block - 1), exponents[i] & 0xFFFF, fars[i], nears[i])
+            for i in range(block)
+        ]
+
+    def random_set(self, density: float) -> IndexSet:
+        """Return a random causal index set with a block for every query block."""
+        blocks = self.blocks
+        mask = self.numbers.random((self.group, blocks, blocks)) < density
+        mask &= np.tri(blocks, dtype=np.bool_)
+        for head, query in np.argwhere(~mask.any(axis=2)):
+            mask[head, query, self.numbers.integers(0, query + 1)] = True
+        return IndexSet.from_mask(mask)
+
+    def throttle(self, mode: str | None = None) -> None:
+        """Set the mode of every port, a random one for each if none is given."""
+        for throttle in self.throttles:
+            throttle.mode = mode or self.rng.choice(THROTTLES)
+        self.queries.latency = (1, self.rng.choice((1, 20)))
+
+    async def finished(self) -> None:
+        """Wait until everything has gone in and the engine says that it is idle."""
+        waiting = (self.jobs.waiting, self.keys.waiting, self.values.waiting)
+        while any(waiting):
+            await self.domain.edge
+        await self.domain.cycles(2)  # a job that was just taken
+        while not int(self.dut.idle.value):
+            await self.domain.edge
+
+    def window(self) -> int:
+        """Return a random legal window."""
+        largest = (self.shape.slots // self.group).bit_length() - 1
+        return 1 << self.rng.randint(0, largest)
+
+    async def run_phase(self) -> None:
+        """Reset and run the scenario."""
+        self.raise_objection()
+        self.dut.clear_counts.value = 0
+        self.load(self.real_operands(1, 1))
+        self.domain.start()
+        await self.domain.reset()
+        await self.scenario()
+        await self.finished()
+        await self.domain.cycles(20)  # nothing may come any more
+        self.drop_objection()
+
+    async def scenario(self) -> None:
+        """Do what the test is about."""
+        raise NotImplementedError
+
+
+class AttentionScenario(TileEngineTest):
+    """Random prompts, index sets and windows with random stalls."""
+
+    async def scenario(self) -> None:
+        """Attend a number of prompts."""
+        options, block = self.settings.options, self.shape.block
+        for prompt in range(options["prompts"]):
+            group = self.rng.randint(1, min(4, self.shape.slots))
+            tokens = self.rng.choice(
+                [1, block - 1, block, self.rng.randint(1, options["blocks"] * block)]
+            )
+            make = self.rng.choice([self.random_operands, self.real_operands])
+            self.load(make(group, tokens))
+            self.throttle("none" if prompt == 0 else None)
+            self.attend(self.random_set(self.rng.choice([0.2, 0.6, 1.0])), self.window())
+            await self.finished()
+
+
+class StatisticsScenario(TileEngineTest):
+    """Statistics, pooling and attention in turn, as a run of the kernel does."""
+
+    async def scenario(self) -> None:
+        """Measure and attend a number of prompts."""
+        options, block = self.settings.options, self.shape.block
+        for prompt in range(options["prompts"]):
+            group = self.rng.randint(1, min(4, self.shape.slots))
+            tokens = self.rng.choice(
+                [1, block, block + 1, self.rng.randint(1, options["blocks"] * block)]
+            )
+            make = self.rng.choice([self.random_operands, self.real_operands])
+            self.load(make(group, tokens))
+            self.throttle("none" if prompt == 0 else None)
+            self.measure()
+            await self.finished()
+            self.pool(self.rng.randrange(group), list(range(self.blocks)))
+            await self.finished()
+            self.attend(self.random_set(0.5), self.window())
+            await self.finished()
+
+
+class ResetScenario(TileEngineTest):
+    """A reset in the middle of a prompt leaves nothing behind."""
+
+    async def scenario(self) -> None:
+        """Reset at a random time, several times, then attend."""
+        block = self.shape.block
+        for _ in range(self.settings.options["resets"]):
+            self.load(self.random_operands(2, 3 * block))
+            self.throttle("none")
+            self.attend(self.random_set(1.0), self.window())
+            await self.domain.cycles(self.rng.randint(10, 40 * block))
+            for source in (self.jobs, self.keys, self.values):
+                source.waiting.clear()
+            self.queries.forget()
+            self.scoreboard.blocks.clear()
+            await self.domain.reset()
+            self.scoreboard.beats.clear()
+            self.scoreboard.requested.clear()
+        self.load(self.real_operands(2, 3 * block))
+        self.attend(self.random_set(1.0), self.window())
+
+
+class UtilisationScenario(TileEngineTest):
+    """With memory that never waits the matrix unit is busy from the first job to the last output."""
+
+    async def scenario(self) -> None:
+        """Attend one prompt, measure the share of steps in the cycles of all servers."""
+        options = self.settings.options
+        self.load(self.real_operands(options["group"], options["blocks"] * self.shape.block))
+        self.throttle("none")
+        self.queries.latency = (1, 1)
+        self.attend(self.random_set(options["density"]), options["window"])
+        start = self.domain.cycle
+        await self.finished()
+        cycles = self.domain.cycle - start
+        share = int(self.dut.matrix_steps.value) / (self.shape.strips * cycles)
+        cocotb.log.info("%d cycles, utilisation %.4f", cycles, share)
+        self.scoreboard.compare("utilisation is enough", share >= options["least"], True)
+
+
+@pyuvm.test(**TIME_LIMIT)
+class attention(AttentionScenario):  # noqa: N801 - the name of the test
+    """Outputs of random prompts to the bit."""
+
+
+@pyuvm.test(**TIME_LIMIT)
+class statistics(StatisticsScenario):  # noqa: N801
+    """Row statistics, pooled fetches and outputs to the bit."""
+
+
+@pyuvm.test(**TIME_LIMIT)
+class reset_in_work(ResetScenario):  # noqa: N801
+    """Works as new after a reset in the middle of tiles."""
+
+
+@pyuvm.test(**TIME_LIMIT)
+class utilisation(UtilisationScenario):  # noqa: N801
+    """Share of steps over a prompt."""

@@ -240,7 +240,7 @@ module job_reader #(
 
   always @(posedge clk) begin
     if (!rst_n || state == IDLE) record_valid <= 1'b0;
-    else if (state == JOBS && stage_free) record_valid <= take_word && !reject;
+    else if (state == JOBS && stage_free) record_valid <= take_word;
     if (state == JOBS && take_word) begin
       record <= word;
       record_is_padding <= jobs_left == 25'd0;

@@ -30,6 +30,10 @@ LEGAL: dict[tuple[str, str], list[dict[str, int]]] = {
         {"HEAD_DIM": 16, "QK_HEADS": 1, "GROUP_RATIO": 4, "H_ITER": 2, "BUS_WIDTH": 128},
         {"HEAD_DIM": 48, "QK_HEADS": 3, "GROUP_RATIO": 1, "H_ITER": 3, "CONTEXTS": 64},
     ],
+    ("prefill", "job_reader"): [
+        {"SLOTS": 2, "MAX_BLOCKS": 2, "BUS_WIDTH": 64},
+        {"SLOTS": 64, "MAX_BLOCKS": 2048, "BUS_WIDTH": 256},
+    ],
     ("prefill", "matrix_unit"): [
         {"STRIPS": 1, "ROW_ARRAYS": 1, "LUT_ARRAYS": 0, "ARRAY_ROWS": 2, "DEPTH_WIDTH": 1},
         {"STRIPS": 4, "ROW_ARRAYS": 1, "LUT_ARRAYS": 1, "ARRAY_ROWS": 3, "OPERAND_LATENCY": 16},
@@ -86,6 +90,12 @@ ILLEGAL = [
     ("prefill", "matrix_unit", {"COLUMN_WIDTH": 4}, "COLUMN_WIDTH"),
     ("prefill", "matrix_unit", {"DEPTH_WIDTH": 17}, "DEPTH_WIDTH"),
     ("prefill", "matrix_unit", {"TAG_WIDTH": 0}, "TAG_WIDTH"),
+    ("prefill", "job_reader", {"SLOTS": 128}, "SLOTS"),
+    ("prefill", "job_reader", {"SLOTS": 12}, "SLOTS"),
+    ("prefill", "job_reader", {"MAX_BLOCKS": 4096}, "MAX_BLOCKS"),
+    ("prefill", "job_reader", {"MAX_BLOCKS": 100}, "MAX_BLOCKS"),
+    ("prefill", "job_reader", {"BUS_WIDTH": 32}, "BUS_WIDTH"),
+    ("prefill", "job_reader", {"BUS_WIDTH": 1024}, "BUS_WIDTH"),
     ("prefill", "matrix_unit", {"QUEUE_DEPTH": 12}, "QUEUE_DEPTH"),
     ("prefill", "matrix_unit", {"OPERAND_LATENCY": 0}, "OPERAND_LATENCY"),
 ]

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastdelta.errors import RangeError, ShapeError
-from fastdelta.reference.job_reader_model import ListShape, Reading, read_job_list
+from fastdelta.prefill import job_lists
+from fastdelta.reference.job_reader_model import ListShape, Reading, Words, read_job_list
+from fastdelta.reference.sparse_index import IndexSet
 from fastdelta_verif.job_lists import (
     FAULTS,
     Pair,
@@ -76,6 +78,26 @@ def test_any_change_of_a_word_is_judged_right(
     assert not (legal and place < shape.head_words)
 
 
+def host_takes(words: Words, shape: ListShape) -> bool:
+    try:
+        job_lists.read_job_list(words, shape.blocks, shape.group, shape.window)
+    except job_lists.JobListError:
+        return False
+    return True
+
+
+@given(shapes(), st.integers(0, 2**32), st.sampled_from([0.0, 0.3, 1.0]))
+def test_host_writes_the_same_list(shape: ListShape, seed: int, density: float) -> None:
+    rng = random.Random(seed)
+    pairs = random_pairs(rng, shape, density)
+    mask = np.zeros((shape.group, shape.blocks, shape.blocks), np.bool_)
+    mask[tuple(np.array(pairs).T)] = True
+    (host,) = job_lists.make_job_lists(IndexSet.from_mask(mask), 1, shape.window)
+    words = list_of(records_of(pairs, shape.window), shape)
+    assert np.array_equal(host.to_words(), words)
+    assert host_takes(words, shape)
+
+
 FAULT_SHAPE = ListShape(13, 3, 4)
 
 
@@ -89,6 +111,7 @@ def test_fault_is_seen(fault: str) -> None:
         words = broken_list(rng, FAULT_SHAPE, records, fault)
         reading = read_job_list(words, FAULT_SHAPE)
         assert reading.bad
+        assert not host_takes(words, FAULT_SHAPE)
         given = [job for visit in reading.visits for job in visit]
         # What was given is a legal beginning: no job twice, none after the last of its row.
         assert len(set(pairs_given(reading))) == len(given)

@@ -101,19 +101,57 @@ class _List:
         return list_of(kept, self.shape)
 
 
-def _reserved(case: _List) -> Words:
-    return case.edit(lambda record: record ^ 1 << case.rng.choice([27, 29, 30, 31]))
+def _reserved(bit: int) -> Callable[[_List], Words]:
+    return lambda case: case.edit(lambda record: record ^ 1 << bit)
+
+
+def _alone(case: _List, fits: Callable[[int, int], bool], change: Callable[[int], int]) -> Words:
+    """Change a record that is not the last of its row so that no other rule is broken.
+
+    ``fits`` looks at the record and the one after it.
+    """
+    after = [*case.records[1:], 0]
+    places = [
+        n
+        for n, (record, following) in enumerate(zip(case.records, after, strict=True))
+        if not record & LAST_JOB and fits(record, following)
+    ]
+    place = case.rng.choice(places)
+    case.records[place] = change(case.records[place])
+    return case.word()
 
 
 def _head(case: _List) -> Words:
+    """Put the head after those of the group in the place of the last one."""
+    group = case.shape.group
+    return _alone(
+        case,
+        lambda record, _: record >> 24 & 7 == group - 1,
+        lambda record: record + (1 << 24),
+    )
+
+
+def _far_head(case: _List) -> Words:
     return case.edit(
         lambda record: record & ~(7 << 24) | case.rng.randint(case.shape.group, 7) << 24
     )
 
 
 def _query(case: _List) -> Words:
-    beyond = case.rng.choice([case.shape.blocks, 0xFFF])
-    return case.edit(lambda record: record & ~(0xFFF << 12) | beyond << 12)
+    """Put the query block after the last one at the end of a visit of the last window."""
+    blocks, window = case.shape.blocks, case.shape.window
+    return _alone(
+        case,
+        lambda record, following: (
+            (record >> 12 & 0xFFF) // window == (blocks - 1) // window
+            and record & 0xFFF != following & 0xFFF
+        ),
+        lambda record: record & ~(0xFFF << 12) | blocks << 12,
+    )
+
+
+def _far_query(case: _List) -> Words:
+    return case.edit(lambda record: record | 0xFFF << 12)
 
 
 def _block(case: _List) -> Words:
@@ -228,9 +266,11 @@ def _padding_of_jobs(case: _List) -> Words:
 
 
 FAULTS: dict[str, Callable[[_List], Words]] = {
-    "reserved_bit": _reserved,
-    "head_beyond_group": _head,
-    "query_beyond_blocks": _query,
+    **{f"bit_{bit}": _reserved(bit) for bit in (27, 29, 30, 31)},
+    "head_after_group": _head,
+    "head_beyond_group": _far_head,
+    "query_after_blocks": _query,
+    "query_beyond_blocks": _far_query,
     "block_after_query": _block,
     "last_missing": _no_last,
     "last_early": _early_last,
@@ -253,8 +293,9 @@ FAULTS: dict[str, Callable[[_List], Words]] = {
 def broken_list(rng: random.Random, shape: ListShape, records: list[int], fault: str) -> Words:
     """Return a list with one fault of :data:`FAULTS`, made from the records of a legal list.
 
-    The shape needs at least two windows, fewer than eight heads and blocks that are no multiple
-    of 16; the number of records must be no multiple of 16 and not every one the last of its row.
+    The shape needs at least two windows, fewer than eight heads, and blocks that are no multiple
+    of the window nor of 16. The number of records must be no multiple of 16, with some that are
+    not the last of their row in the last window.
     """
     words = FAULTS[fault](_List(rng, shape, list(records)))
     assert not is_legal(words, shape), f"the fault {fault} left a legal list"

@@ -6,14 +6,9 @@ Every run has its own memory regions of exactly the bytes that it may touch.
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import cocotb
 import pyuvm
-from cocotb.triggers import Timer
-from pyuvm import uvm_test
 
 from fastdelta.registers.decode import (
     CTRL_AP_CONTINUE,
@@ -21,7 +16,6 @@ from fastdelta.registers.decode import (
     CTRL_AP_IDLE,
     CTRL_AP_READY,
     CTRL_AP_START,
-    GIE_ENABLE,
     IER_AP_DONE,
     IER_AP_READY,
     ISR_AP_DONE,
@@ -32,36 +26,12 @@ from fastdelta.registers.decode import (
     Status,
 )
 from fastdelta.shapes import DecodeShape
-from fastdelta_verif.agents.axi4_memory import (
-    DECERR,
-    SLVERR,
-    Burst,
-    Faults,
-    Memory,
-    ReadMemoryAgent,
-    WriteMemoryAgent,
-    read_bus,
-    write_bus,
-)
-from fastdelta_verif.agents.axi_lite import (
-    LiteAccess,
-    LiteAgent,
-    LiteItem,
-    LiteSequence,
-    axi_lite_bus,
-)
-from fastdelta_verif.agents.clock_domain import ClockDomain
-from fastdelta_verif.agents.handshake import THROTTLES
+from fastdelta_verif.agents.axi4_memory import DECERR, SLVERR
 from fastdelta_verif.cells.movers import expected_bursts
 from fastdelta_verif.cells.stand_in import BAD_BIT, WORD, StandInModel
-from fastdelta_verif.scoreboard import Scoreboard
-from fastdelta_verif.settings import Settings
+from fastdelta_verif.environments.kernel import MAX_BURST, KernelTest
 
-MAX_BURST = 64
-MAGIC = 0x31524446
 RESULT_BYTES = 64
-COUNTERS = [register for register in Register if register >= Register.TOKENS_DONE]
-RUN_LIMIT_CYCLES = 60_000
 PORTS = ("qk", "v", "o")
 
 
@@ -98,108 +68,23 @@ class Run:
         return values
 
 
-class ShellTest(uvm_test):
-    """Control port, memory on three ports, model of runs."""
+class ShellTest(KernelTest):
+    """Kernel with the stand-in core, model of runs."""
 
-    def build_phase(self) -> None:
-        """Create agents and models."""
-        self.settings = Settings.current()
-        self.rng = random.Random(self.settings.seed)
+    READ_PORTS, WRITE_PORTS = ("qk", "v"), ("o",)
+    REGISTERS, FIRST_COUNTER = Register, Register.TOKENS_DONE
+    RESULT_BYTES, MAGIC, VERSION = RESULT_BYTES, 0x31524446, VERSION_VALUE
+
+    def build_model(self) -> None:
+        """Note the shape."""
         parameters = {name.lower(): value for name, value in self.settings.parameters.items()}
         self.shape = DecodeShape(**parameters)
-        self.dut: Any = cocotb.top
-        self.domain = ClockDomain(self.dut.ap_clk, self.dut.ap_rst_n)
-        self.memory = Memory()
-        control = axi_lite_bus(self.dut, "s_axi_control")
-        self.control = LiteAgent("control", self, control, self.domain, self.new_rng())
-        self.ports = {
-            name: ReadMemoryAgent(name, self, read_bus(self.dut, f"m_axi_{name}"), *self.common())
-            for name in ("qk", "v")
-        }
-        self.ports["o"] = WriteMemoryAgent(
-            "o", self, write_bus(self.dut, "m_axi_o"), *self.common()
-        )
-        self.bursts: list[Burst] = []
-        self.start_cycle = 0
-        self.scoreboard = Scoreboard("scoreboard", self)
-        self.compare = self.scoreboard.compare
-        self.after_reset()
-
-    def common(self) -> tuple[ClockDomain, Memory, random.Random]:
-        """Return what every memory agent needs."""
-        return self.domain, self.memory, self.new_rng()
-
-    def new_rng(self) -> random.Random:
-        """Return a source of randomness for one agent."""
-        return random.Random(self.rng.random())
 
     def after_reset(self) -> None:
         """Set the models to the state after reset."""
+        super().after_reset()
         self.model = StandInModel(self.shape)
         self.lost: set[int] = set()
-        self.runs = 0
-
-    def connect_phase(self) -> None:
-        """Connect monitors."""
-        for port in self.ports.values():
-            self.scoreboard.subscribe(port.monitor.port, self.bursts.append)
-        self.scoreboard.subscribe(self.control.monitor.port, self.accessed)
-
-    def accessed(self, access: LiteAccess) -> None:
-        """Keep the cycle of the last start; every access is answered OKAY."""
-        self.compare("response", access.response, 0)
-        if access.write and access.address == Register.CTRL and access.data & CTRL_AP_START:
-            self.start_cycle = access.cycle
-
-    async def run_phase(self) -> None:
-        """Reset, run the scenario, look at what must hold after every test."""
-        self.raise_objection()
-        self.dut.ap_rst_n.value = 0
-        await Timer(1, unit="ns")
-        self.domain.start()
-        await self.domain.reset()
-        self.stall("none")
-        await self.enable_interrupt()
-        await self.scenario()
-        assert not self.memory.violations, self.memory.violations
-        self.drop_objection()
-
-    async def scenario(self) -> None:
-        """Do what the test is about."""
-        raise NotImplementedError
-
-    # Registers
-
-    async def write(self, register: int, value: int, strobe: int = 0xF) -> None:
-        """Write a register."""
-        item = LiteItem("write", register, write=True, data=value, strobe=strobe)
-        await LiteSequence("write", item).start(self.control.sequencer)
-
-    async def read(self, register: int) -> int:
-        """Read a register."""
-        item = LiteItem("read", register, write=False)
-        await LiteSequence("read", item).start(self.control.sequencer)
-        return item.data
-
-    async def enable_interrupt(self) -> None:
-        """Let the end of a run raise the interrupt."""
-        await self.write(Register.GIE, GIE_ENABLE)
-        await self.write(Register.IER, IER_AP_DONE)
-
-    # Runs
-
-    def stall(self, mode: str, latency: tuple[int, int] = (2, 20), aw_order: str = "any") -> None:
-        """Set stalls and latency of all ports, without faults."""
-        for port in self.ports.values():
-            port.throttle(mode)
-            port.responder.faults = Faults(latency=latency)
-        self.ports["o"].responder.faults.aw_order = aw_order
-
-    def stall_at_random(self) -> None:
-        """Set stalls and latency of each port."""
-        for port in self.ports.values():
-            port.throttle(self.rng.choice(THROTTLES))
-            port.responder.faults = Faults(latency=(0, self.rng.choice([3, 20, 70])))
 
     def words_of(self, size: int) -> bytes:
         """Return random bytes."""
@@ -243,69 +128,14 @@ class ShellTest(uvm_test):
             self.memory.add("o", run.o, self.untouched)
         self.memory.add("result", run.result, bytes(RESULT_BYTES))
 
-    def region(self, name: str) -> bytes:
-        """Return the present content of a region, empty without one."""
-        for region in self.memory.regions:
-            if region.name == name:
-                return bytes(region.data)
-        return b""
-
     async def start(self, run: Run) -> None:
         """Write the arguments and start."""
-        self.bursts.clear()
-        for port in self.ports.values():
-            port.monitor.counts.clear()
-        arguments = list(run.arguments().items())
-        self.rng.shuffle(arguments)
-        for register, value in arguments:
-            await self.write(register, value)
-        await self.write(Register.CTRL, CTRL_AP_START)
-        self.runs += 1
-
-    async def ended(self) -> None:
-        """Wait for the interrupt; then every request must have been answered."""
-        for _ in range(RUN_LIMIT_CYCLES):
-            if int(self.dut.interrupt.value):
-                break
-            await self.domain.edge
-        else:
-            raise AssertionError(f"no interrupt within {RUN_LIMIT_CYCLES} cycles")
-        self.end_cycle = self.domain.cycle
-        for name, port in self.ports.items():
-            assert port.monitor.counts.unanswered == 0, f"done with requests out on {name}"
-
-    async def acknowledge(self) -> None:
-        """Acknowledge interrupt and run, as the runtime does."""
-        pending = await self.read(Register.ISR)
-        self.compare("interrupt status", pending, ISR_AP_DONE)
-        await self.write(Register.ISR, pending)
-        control = await self.read(Register.CTRL)
-        self.compare(
-            "control after the run",
-            control & (CTRL_AP_START | CTRL_AP_DONE | CTRL_AP_IDLE),
-            CTRL_AP_DONE | CTRL_AP_IDLE,
-        )
-        await self.write(Register.CTRL, CTRL_AP_CONTINUE)
-        control = await self.read(Register.CTRL)
-        self.compare("control after continue", control, CTRL_AP_IDLE)
-
-    async def counters(self) -> dict[Register, int]:
-        """Read all counters."""
-        return {register: await self.read(register) for register in COUNTERS}
+        await self.launch(run.arguments())
 
     async def check_report(self, status: Status, *, report: bool = True) -> dict[Register, int]:
-        """Check status, and the result block against registers; return the counters."""
-        self.compare("status", Status(await self.read(Register.STATUS)), status)
-        counters = await self.counters()
-        self.compare("runs", counters[Register.RUNS], self.runs)
+        """Check status, result block and lost contexts; return the counters."""
+        counters = await self.check_result_block(status, report=report)
         self.compare("contexts lost", counters[Register.CONTEXTS_LOST], len(self.lost))
-        block = self.region("result")
-        if report:
-            words = [int.from_bytes(block[i : i + 4], "little") for i in range(0, 64, 4)]
-            expected = [MAGIC, status, VERSION_VALUE, *counters.values()]
-            self.compare("result block", words, expected)
-        else:
-            self.compare("result block", block, bytes(RESULT_BYTES))
         return counters
 
     def expect(self, run: Run) -> bytes:
@@ -373,7 +203,7 @@ class ShellTest(uvm_test):
         counters = await self.check_report(status, report=report)
         touched = {burst.port for burst in self.bursts}
         self.compare("ports used", touched, {"m_axi_o"} if report else set())
-        for register in COUNTERS[3:-2]:
+        for register in self.counter_registers[3:-2]:
             self.compare(register.name, counters[register], 0)
         await self.acknowledge()
 

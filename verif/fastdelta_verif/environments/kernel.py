@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Base of the tests of a whole kernel: control port, one memory behind all ports, runs.
+
+Every run has its own memory regions of exactly the bytes that it may touch.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Any, ClassVar
+
+import cocotb
+from cocotb.triggers import Timer
+from pyuvm import uvm_test
+
+from fastdelta.registers.decode import (  # equal for all kernels: overlays/kernel.rdl
+    CTRL_AP_CONTINUE,
+    CTRL_AP_DONE,
+    CTRL_AP_IDLE,
+    CTRL_AP_START,
+    GIE_ENABLE,
+    IER_AP_DONE,
+    ISR_AP_DONE,
+)
+from fastdelta_verif.agents.axi4_memory import (
+    Burst,
+    Faults,
+    Memory,
+    ReadMemoryAgent,
+    WriteMemoryAgent,
+    read_bus,
+    write_bus,
+)
+from fastdelta_verif.agents.axi_lite import (
+    LiteAccess,
+    LiteAgent,
+    LiteItem,
+    LiteSequence,
+    axi_lite_bus,
+)
+from fastdelta_verif.agents.clock_domain import ClockDomain
+from fastdelta_verif.agents.handshake import THROTTLES
+from fastdelta_verif.scoreboard import Scoreboard
+from fastdelta_verif.settings import Settings
+
+MAX_BURST = 64
+WORD = (1 << 32) - 1
+
+
+class KernelTest(uvm_test):
+    """Control port, memory on every port, runs.
+
+    Attributes
+    ----------
+    READ_PORTS, WRITE_PORTS
+        Names of the memory ports by direction, without ``m_axi_``. A port that does both is in
+        both; the agent of its writes is called ``<name>_write``.
+    REGISTERS
+        Registers of the kernel.
+    FIRST_COUNTER
+        Counters are the registers from here on; the result block holds them in this order behind
+        magic, status and version.
+    RESULT_BYTES, MAGIC, VERSION
+        Size and first words of the result block.
+    RUN_LIMIT_CYCLES
+        A run that takes longer hangs.
+    """
+
+    READ_PORTS: ClassVar[tuple[str, ...]]
+    WRITE_PORTS: ClassVar[tuple[str, ...]]
+    REGISTERS: ClassVar[type[IntEnum]]
+    FIRST_COUNTER: ClassVar[IntEnum]
+    RESULT_BYTES: ClassVar[int]
+    MAGIC: ClassVar[int]
+    VERSION: ClassVar[int]
+    RUN_LIMIT_CYCLES: ClassVar[int] = 60_000
+
+    def build_phase(self) -> None:
+        """Create agents and models."""
+        self.settings = Settings.current()
+        self.rng = random.Random(self.settings.seed)
+        self.dut: Any = cocotb.top
+        self.domain = ClockDomain(self.dut.ap_clk, self.dut.ap_rst_n)
+        self.memory = Memory()
+        control = axi_lite_bus(self.dut, "s_axi_control")
+        self.control = LiteAgent("control", self, control, self.domain, self.new_rng())
+        self.ports: dict[str, Any] = {}
+        for name in self.READ_PORTS:
+            bus = read_bus(self.dut, f"m_axi_{name}")
+            self.ports[name] = ReadMemoryAgent(name, self, bus, *self._common())
+        for port in self.WRITE_PORTS:
+            bus = write_bus(self.dut, f"m_axi_{port}")
+            name = f"{port}_write" if port in self.READ_PORTS else port
+            self.ports[name] = WriteMemoryAgent(name, self, bus, *self._common())
+        self.counter_registers = [r for r in self.REGISTERS if r >= self.FIRST_COUNTER]
+        self.bursts: list[Burst] = []
+        self.start_cycle = self.end_cycle = 0
+        self.runs = 0
+        self.scoreboard = Scoreboard("scoreboard", self)
+        self.compare = self.scoreboard.compare
+        self.build_model()
+        self.after_reset()
+
+    def _common(self) -> tuple[ClockDomain, Memory, random.Random]:
+        return self.domain, self.memory, self.new_rng()
+
+    def build_model(self) -> None:
+        """Create what the kernel's own tests need."""
+
+    def new_rng(self) -> random.Random:
+        """Return a source of randomness for one agent."""
+        return random.Random(self.rng.random())
+
+    def after_reset(self) -> None:
+        """Set the models to the state after reset."""
+        self.runs = 0
+
+    def connect_phase(self) -> None:
+        """Connect monitors."""
+        for port in self.ports.values():
+            self.scoreboard.subscribe(port.monitor.port, self.bursts.append)
+        self.scoreboard.subscribe(self.control.monitor.port, self.accessed)
+
+    def accessed(self, access: LiteAccess) -> None:
+        """Keep the cycle of the last start; every access is answered OKAY."""
+        self.compare("response", access.response, 0)
+        if access.write and access.address == 0 and access.data & CTRL_AP_START:
+            self.start_cycle = access.cycle
+
+    async def run_phase(self) -> None:
+        """Reset, run the scenario, look at what must hold after every test."""
+        self.raise_objection()
+        self.dut.ap_rst_n.value = 0
+        await Timer(1, unit="ns")
+        self.domain.start()
+        await self.domain.reset()
+        self.stall("none")
+        await self.enable_interrupt()
+        await self.scenario()
+        assert not self.memory.violations, self.memory.violations
+        self.drop_objection()
+
+    async def scenario(self) -> None:
+        """Do what the test is about."""
+        raise NotImplementedError
+
+    # Registers
+
+    async def write(self, register: int, value: int, strobe: int = 0xF) -> None:
+        """Write a register."""
+        item = LiteItem("write", register, write=True, data=value, strobe=strobe)
+        await LiteSequence("write", item).start(self.control.sequencer)
+
+    async def read(self, register: int) -> int:
+        """Read a register."""
+        item = LiteItem("read", register, write=False)
+        await LiteSequence("read", item).start(self.control.sequencer)
+        return item.data
+
+    async def enable_interrupt(self) -> None:
+        """Let the end of a run raise the interrupt."""
+        await self.write(self.REGISTERS["GIE"], GIE_ENABLE)
+        await self.write(self.REGISTERS["IER"], IER_AP_DONE)
+
+    async def counters(self) -> dict[IntEnum, int]:
+        """Read all counters."""
+        return {register: await self.read(register) for register in self.counter_registers}
+
+    # Memory
+
+    def stall(self, mode: str, latency: tuple[int, int] = (2, 20), aw_order: str = "any") -> None:
+        """Set stalls and latency of all ports, without faults."""
+        for port in self.ports.values():
+            port.throttle(mode)
+            port.responder.faults = Faults(latency=latency, aw_order=aw_order)
+
+    def stall_at_random(self) -> None:
+        """Set stalls and latency of each port."""
+        for port in self.ports.values():
+            port.throttle(self.rng.choice(THROTTLES))
+            port.responder.faults = Faults(latency=(0, self.rng.choice([3, 20, 70])))
+
+    def region(self, name: str) -> bytes:
+        """Return the present content of a region, empty without one."""
+        for region in self.memory.regions:
+            if region.name == name:
+                return bytes(region.data)
+        return b""
+
+    # Runs
+
+    async def launch(self, arguments: Mapping[int, int]) -> None:
+        """Write the arguments in random order and start."""
+        self.bursts.clear()
+        for port in self.ports.values():
+            port.monitor.counts.clear()
+        items = list(arguments.items())
+        self.rng.shuffle(items)
+        for register, value in items:
+            await self.write(register, value)
+        await self.write(self.REGISTERS["CTRL"], CTRL_AP_START)
+        self.runs += 1
+
+    async def ended(self) -> None:
+        """Wait for the interrupt; then every request must have been answered."""
+        for _ in range(self.RUN_LIMIT_CYCLES):
+            if int(self.dut.interrupt.value):
+                break
+            await self.domain.edge
+        else:
+            raise AssertionError(f"no interrupt within {self.RUN_LIMIT_CYCLES} cycles")
+        self.end_cycle = self.domain.cycle
+        for name, port in self.ports.items():
+            assert port.monitor.counts.unanswered == 0, f"done with requests out on {name}"
+
+    async def acknowledge(self) -> None:
+        """Acknowledge interrupt and run, as the runtime does."""
+        isr, ctrl = self.REGISTERS["ISR"], self.REGISTERS["CTRL"]
+        pending = await self.read(isr)
+        self.compare("interrupt status", pending, ISR_AP_DONE)
+        await self.write(isr, pending)
+        control = await self.read(ctrl)
+        self.compare(
+            "control after the run",
+            control & (CTRL_AP_START | CTRL_AP_DONE | CTRL_AP_IDLE),
+            CTRL_AP_DONE | CTRL_AP_IDLE,
+        )
+        await self.write(ctrl, CTRL_AP_CONTINUE)
+        control = await self.read(ctrl)
+        self.compare("control after continue", control, CTRL_AP_IDLE)
+
+    async def check_result_block(self, status: IntEnum, *, report: bool) -> dict[IntEnum, int]:
+        """Check status and runs, and the result block against the registers.
+
+        Parameters
+        ----------
+        status
+            What the run must have ended with.
+        report
+            Whether a result block was written; without one its region is still zero.
+
+        Returns
+        -------
+        dict
+            The counters.
+        """
+        got = await self.read(self.REGISTERS["STATUS"])
+        self.compare("status", type(status)(got).name, status.name)
+        counters = await self.counters()
+        self.compare("runs", counters[self.REGISTERS["RUNS"]], self.runs)
+        expected = bytes(self.RESULT_BYTES)
+        if report:
+            words = [self.MAGIC, status, self.VERSION, *counters.values()]
+            block = b"".join(word.to_bytes(4, "little") for word in words)
+            expected = block.ljust(self.RESULT_BYTES, b"\0")
+        self.compare("result block", self.region("result"), expected)
+        return counters

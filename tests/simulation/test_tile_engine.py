@@ -55,8 +55,10 @@ def test_reset(simulate: Simulate) -> None:
     simulate(ENGINES["block_8"], "tile_engine", "reset_in_work", {"resets": 8})
 
 
-@pytest.mark.parametrize(("head_dim", "least"), [(64, 0.85), (128, 0.90), (256, 0.90)])
-def test_full_size(simulate: Simulate, head_dim: int, least: float) -> None:
+@pytest.mark.parametrize(
+    ("head_dim", "blocks", "least"), [(64, 8, 0.87), (128, 8, 0.90), (256, 7, 0.90)]
+)
+def test_full_size(simulate: Simulate, head_dim: int, blocks: int, least: float) -> None:
     engine = tile_engine(
         ROW_ARRAYS=4,
         LUT_ARRAYS=2,
@@ -66,5 +68,5 @@ def test_full_size(simulate: Simulate, head_dim: int, least: float) -> None:
         SLOTS=16,
         BUS_WIDTH=512,
     )
-    options = {"group": 4, "blocks": 5, "window": 4, "density": 0.8, "least": least}
+    options = {"group": 4, "blocks": blocks, "window": 4, "density": 0.8, "least": least}
     simulate(engine, "tile_engine", "utilisation", options)

@@ -133,7 +133,10 @@ class EngineScoreboard(Scoreboard):
         """Compare a block when both its name and all its beats are there."""
         while self.requested and len(self.beats) >= self._beats_of_block:
             head, query = key = self.requested.popleft()
-            beats, self.beats = self.beats[: self._beats_of_block], self.beats[self._beats_of_block :]
+            beats, self.beats = (
+                self.beats[: self._beats_of_block],
+                self.beats[self._beats_of_block :],
+            )
             width = self._shape.bus_width // 8
             data = b"".join(beat.to_bytes(width, "little") for beat in beats)
             words = np.frombuffer(data, np.int16).reshape(self._shape.head_dim, -1)
@@ -316,11 +319,14 @@ class TileEngineTest(uvm_test):
             operands.k_shift[0, columns],
         )
         mask = (
-            np.arange(columns.start, columns.stop) <= np.arange(tokens - rows, tokens)[:, np.newaxis]
+            np.arange(columns.start, columns.stop)
+            <= np.arange(tokens - rows, tokens)[:, np.newaxis]
         )
         tile = tile_probabilities(scores, mask)
         index = np.arange(block - rows, block)
-        far = np.where(np.arange(scores.shape[1]) <= index[:, np.newaxis], tile.share, 0).sum(axis=1)
+        far = np.where(np.arange(scores.shape[1]) <= index[:, np.newaxis], tile.share, 0).sum(
+            axis=1
+        )
         near = tile.row_sum - far
         missing = block - rows
         exponents = [NO_TILE] * missing + tile.exponent.tolist()
@@ -452,8 +458,8 @@ class UtilisationScenario(TileEngineTest):
         await self.finished()
         cycles = self.domain.cycle - start
         share = int(self.dut.matrix_steps.value) / (self.shape.strips * cycles)
-        cocotb.log.info("%d cycles, utilisation %.4f", cycles, share)
-        self.scoreboard.compare("utilisation is enough", share >= options["least"], True)
+        enough = f"{share:.3f} in {cycles} cycles is at least {options['least']}"
+        self.scoreboard.compare(enough, share >= options["least"], True)
 
 
 @pyuvm.test(**TIME_LIMIT)

@@ -3,6 +3,6 @@
 
 from fastdelta._version import __version__
 from fastdelta.accelerator import Accelerator
-from fastdelta.shapes import DecodeShape
+from fastdelta.shapes import DecodeShape, PrefillShape
 
-__all__ = ["Accelerator", "DecodeShape", "__version__"]
+__all__ = ["Accelerator", "DecodeShape", "PrefillShape", "__version__"]

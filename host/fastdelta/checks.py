@@ -17,6 +17,7 @@ def float_array(
     *,
     limit: float = np.inf,
     infinite: bool = False,
+    remedy: str = "scale it down",
 ) -> FloatArray:
     """Return an array as float32 or float64 after checking it; it is not copied needlessly.
 
@@ -32,6 +33,8 @@ def float_array(
         Magnitudes must be below it.
     infinite : bool
         Leave out the check for NaN, infinity and `limit`.
+    remedy : str
+        What to do about magnitudes that reach `limit`.
 
     Raises
     ------
@@ -56,7 +59,6 @@ def float_array(
         )
     if not peak < limit:
         raise RangeError(
-            f"{name} goes to {peak:.4g} in magnitude; allowed is below {limit:.4g}: scale it down, "
-            "or for v raise value_exponent"
+            f"{name} goes to {peak:.4g} in magnitude; allowed is below {limit:.4g}: {remedy}"
         )
     return array

@@ -66,6 +66,10 @@ class AcceleratorClosedError(FastdeltaError):
     """The accelerator was closed before the call."""
 
 
+class PreparedLostError(FastdeltaError):
+    """Prepared keys and values are not on the card any more."""
+
+
 class Aftermath(Enum):
     """What a failed run did to states, or to prepared keys and values, on the card."""
 

@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from decode_board import CYCLES_PER_RUN, CYCLES_PER_TOKEN, ModelBoard
+from decode_board import CYCLES_PER_RUN, CYCLES_PER_TOKEN, DecodeBoard
 
 from fastdelta.decode.accelerator import DecodeAccelerator
 from fastdelta.decode.runs import ContextState
@@ -40,7 +40,7 @@ A_LOG, DT_BIAS = np.linspace(-2, 1, HEADS), np.linspace(-1, 1, HEADS)
 
 @pytest.fixture
 def board():
-    return ModelBoard(SHAPE)
+    return DecodeBoard(SHAPE)
 
 
 @pytest.fixture
@@ -93,9 +93,9 @@ def test_one_token_needs_no_token_axis(engine):
 @pytest.mark.parametrize("per_run", [1, 4, 7])
 def test_long_input_is_cut_into_runs_that_equal_the_whole(per_run):
     inputs = tokens(23)
-    with make_engine(ModelBoard(SHAPE)) as whole_engine:
+    with make_engine(DecodeBoard(SHAPE)) as whole_engine:
         whole = whole_engine.decode(*inputs)
-    with make_engine(ModelBoard(SHAPE)) as engine:
+    with make_engine(DecodeBoard(SHAPE)) as engine:
         engine._tokens_per_run = per_run
         parts = engine.decode(*inputs)
     np.testing.assert_array_equal(parts.output, whole.output)

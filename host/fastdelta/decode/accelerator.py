@@ -64,6 +64,7 @@ _WATCHDOG_BASE = 100_000  # cycles
 _WATCHDOG_FACTOR = 8  # of what a run takes when the memory never stalls
 _WATCHDOG_TOKEN = 256  # cycles to fill and empty the pipeline for a token
 _WIRE_LIMIT = 2.0 ** (EXPONENT_MAX + 15)  # magnitudes that the block exponents reach
+_VALUE_REMEDY = "scale it down or raise value_exponent"
 
 
 @dataclass
@@ -454,10 +455,11 @@ class DecodeAccelerator:
         """Check v, whose limit is in units of each head's value scale."""
         exponents = np.asarray(self._configurations[context].value_exponent)
         if not exponents.any():
-            return float_array("v", v, shape, limit=_WIRE_LIMIT)
+            return float_array("v", v, shape, limit=_WIRE_LIMIT, remedy=_VALUE_REMEDY)
         values = float_array("v", v, shape)
         scaled = np.ldexp(values.astype(np.float64), -exponents[..., np.newaxis])
-        float_array("v in units of its value scale", scaled, shape, limit=_WIRE_LIMIT)
+        name = "v in units of its value scale"
+        float_array(name, scaled, shape, limit=_WIRE_LIMIT, remedy=_VALUE_REMEDY)
         return values
 
     def _checked_gates(

@@ -1,0 +1,788 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The prefill engine as a Python object: numpy in, numpy out, whatever card is behind."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fastdelta.arrays import Bytes, FloatArray
+from fastdelta.boards import Board, DeviceBuffer
+from fastdelta.checks import float_array
+from fastdelta.errors import (
+    AcceleratorClosedError,
+    Aftermath,
+    BankFullError,
+    InputError,
+    KernelStatusError,
+    OverlayError,
+    PreparedLostError,
+    RangeError,
+    ShapeError,
+)
+from fastdelta.prefill.job_lists import (
+    JobList,
+    JobListError,
+    dense_list_bytes,
+    index_set_of,
+    jobs_in_header,
+    list_words,
+    lists_stride,
+    make_job_lists,
+    pack_job_lists,
+    read_job_list,
+)
+from fastdelta.prefill.packing import (
+    pack_keys,
+    pack_queries,
+    pack_values,
+    unpack_outputs,
+)
+from fastdelta.prefill.quantise import (
+    QuantisedKeysValues,
+    QuantisedQueries,
+    dequantise_attention,
+    quantise_keys_values,
+    quantise_queries,
+)
+from fastdelta.prefill.results import PrefillCounters, PrefillCycles, PrefillResult
+from fastdelta.prefill.runs import PrefillKernel, PrefillQueue, RunParameters, copy
+from fastdelta.reference.index_model import IndexParameters
+from fastdelta.reference.sparse_index import IndexSet, Pattern, SelectionParameters
+from fastdelta.registers.prefill import FLAGS_CACHE, VERSION_VALUE, Mode, Register
+from fastdelta.results import Provenance, Seconds
+from fastdelta.shapes import BUFFER_ALIGNMENT, PrefillShape
+
+CARD_TIMEOUT = 60.0
+SIMULATED_TIMEOUT = 3600.0
+"""Seconds that a run may take by default; a simulated card is many thousand times slower."""
+
+HOT_THRESHOLD_MAX = (1 << 16) - 1
+
+_LIMIT = 2.0**120  # magnitudes whose rotations and products stay finite in FP64
+_WATCHDOG_BASE = 1_000_000  # cycles
+_WATCHDOG_FACTOR = 16  # of what a run takes when memory never stalls
+_WATCHDOG_MAX = (1 << 32) - 1
+
+Indices = IndexSet | Literal["dense"] | None
+
+
+class ResidentKeysValues:
+    """Keys and values of one prompt on the card; `PrefillAccelerator.prepare` makes it.
+
+    They stay until `close`, until the accelerator is closed, or until a failure resets the card.
+
+    Attributes
+    ----------
+    kv_heads, tokens : int
+    k_scale, v_scale : array [kv_heads], float64
+        Scales of the integers on the card.
+    """
+
+    def __init__(
+        self,
+        queue: PrefillQueue,
+        shape: PrefillShape,
+        quantised: QuantisedKeysValues,
+        buffers: dict[str, DeviceBuffer],
+    ) -> None:
+        self.kv_heads, self.tokens, _ = quantised.k.shape
+        self.k_scale, self.v_scale = quantised.k_scale, quantised.v_scale
+        self._queue = queue
+        self._head_bytes = {
+            "k": shape.k_head_bytes(self.tokens),
+            "v": shape.v_head_bytes(self.tokens),
+        }
+        self._buffers = buffers
+        self._state: Literal["on the card", "closed", "lost"] = "on the card"
+        queue.when_reset.append(self._lose)
+
+    @property
+    def resident(self) -> bool:
+        """Whether they are on the card."""
+        return self._state == "on the card"
+
+    @property
+    def head_step(self) -> int:
+        """KV heads after which a run may begin: buffers start at multiples of 64 bytes."""
+        common = math.gcd(BUFFER_ALIGNMENT, *self._head_bytes.values())
+        return BUFFER_ALIGNMENT // common
+
+    def part(self, name: str, heads: range) -> DeviceBuffer:
+        """Return the buffer of some KV heads, of ``k`` or ``v``."""
+        size = self._head_bytes[name]
+        return self._buffers[name][heads.start * size : heads.stop * size]
+
+    def require(self, queue: PrefillQueue) -> None:
+        """Check that they are on the card of a queue.
+
+        Raises
+        ------
+        InputError
+            If they belong to another accelerator.
+        AcceleratorClosedError, PreparedLostError
+            If they are closed or lost.
+        """
+        if queue is not self._queue:
+            raise InputError("resident keys and values belong to another accelerator; prepare them")
+        if self._state == "closed":
+            raise AcceleratorClosedError("the resident keys and values are closed; prepare anew")
+        if self._state == "lost":
+            raise PreparedLostError(
+                "the card was reset after a failure and the resident keys and values are lost; "
+                "prepare them again"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the memory on the card back; may be called again."""
+        with self._queue.lock:
+            self._free()
+            self._state = "closed"
+
+    def _lose(self) -> None:
+        self._free()
+        self._state = "lost"
+
+    def _free(self) -> None:
+        if self._lose in self._queue.when_reset:
+            self._queue.when_reset.remove(self._lose)
+        for name in tuple(self._buffers):
+            self._buffers.pop(name).freebuffer()
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the runs of one call have in common."""
+
+    mode: Mode
+    heads: int
+    kv_heads: int
+    tokens: int
+    window: int
+    parameters: IndexParameters
+    cache: bool
+    hot_threshold: int
+    lists: tuple[JobList, ...] | None
+    job_stride: int
+
+    @property
+    def group(self) -> int:
+        return self.heads // self.kv_heads
+
+    def query_heads(self, kv_heads: range) -> slice:
+        """Query heads that belong to some KV heads."""
+        return slice(kv_heads.start * self.group, kv_heads.stop * self.group)
+
+
+@dataclass
+class _Outcome:
+    """What the runs of one call have returned so far."""
+
+    outputs: list[npt.NDArray[np.float32]]
+    lists: list[JobList]
+    cycles: PrefillCycles
+    counters: PrefillCounters
+    seconds: Seconds
+    invocations: int = 0
+
+
+class PrefillAccelerator:
+    """The prefill kernel of one card; `Accelerator.open` makes it.
+
+    Calls from several threads are safe; they are done one after the other. Leaving a ``with``
+    block, or `close`, frees the buffers, also of prepared keys and values, and then the card.
+
+    Attributes
+    ----------
+    shape : PrefillShape
+        Parameters of the kernel.
+    provenance : Provenance
+        Card, configuration and versions, as in every result.
+    board : Board
+        The card; through PYNQ its ``device`` is PYNQ's.
+    watchdog_cycles : int or None
+        Cycles after which the kernel gives up a run; None for many times what the run needs.
+    """
+
+    def __init__(
+        self,
+        board: Board[PrefillKernel],
+        shape: PrefillShape | None = None,
+        *,
+        timeout: float | None = None,
+        watchdog_cycles: int | None = None,
+    ) -> None:
+        if timeout is None:
+            timeout = SIMULATED_TIMEOUT if board.info.simulated else CARD_TIMEOUT
+        if not timeout > 0:
+            raise RangeError(f"timeout is {timeout}; it must be above 0 seconds")
+        if watchdog_cycles is not None and not 0 <= watchdog_cycles <= _WATCHDOG_MAX:
+            raise RangeError(f"watchdog_cycles is {watchdog_cycles}; allowed are 0 to 2**32 - 1")
+        self.board = board
+        self._closed = False
+        version, self.shape = self._identify(shape)
+        self.provenance = Provenance(
+            board=board.info.name,
+            simulated=board.info.simulated,
+            shape=self.shape,
+            clock_mhz=board.info.clock_mhz,
+            seed=board.info.seed,
+            options=board.info.options,
+            versions={"kernel": version, **board.info.versions},
+        )
+        self.watchdog_cycles = watchdog_cycles
+        self._queue = PrefillQueue(board, timeout)
+
+    @property
+    def timeout(self) -> float:
+        """Seconds after which a run that has not ended is given up and the card reset."""
+        return self._queue.timeout
+
+    def _identify(self, expected: PrefillShape | None) -> tuple[str, PrefillShape]:
+        """Read version and parameters of the kernel, and refuse another kernel than expected."""
+        read = self.board.kernel.read_register
+        version = read(Register.VERSION)
+        name = f"{version >> 16}.{version & 0xFFFF}"
+        where = f"kernel on {self.board.info.name}"
+        if version >> 16 != VERSION_VALUE >> 16:
+            raise OverlayError(
+                f"{where} has version {name}; this host needs {VERSION_VALUE >> 16}.x: load an "
+                "overlay built from the same release"
+            )
+        words = [
+            read(register)
+            for register in (
+                Register.SHAPE0,
+                Register.SHAPE1,
+                Register.SHAPE2,
+                Register.SHAPE3,
+                Register.SHAPE4,
+            )
+        ]
+        strips, row_arrays, lut_arrays, slots = words[1].to_bytes(4, "little")
+        bus_width, (max_group, kv_buffers) = words[3] & 0xFFFF, words[3].to_bytes(4, "little")[2:]
+        try:
+            found = PrefillShape(
+                head_dim=words[0] >> 16,
+                strips=strips,
+                row_arrays=row_arrays,
+                lut_arrays=lut_arrays,
+                array_rows=words[2] & 0xFFFF,
+                array_columns=words[2] >> 16,
+                slots=slots,
+                kv_buffers=kv_buffers,
+                cache_lines=words[4] & 0xFFFF,
+                max_blocks=words[4] >> 16,
+                max_group=max_group,
+                bus_width=bus_width,
+            )
+            if found.block != words[0] & 0xFFFF:
+                raise ValueError(f"blocks of {words[0] & 0xFFFF} tokens from {found}")
+        except ValueError as error:
+            raise OverlayError(
+                f"{where} reports impossible parameters ({error}); load an overlay built from the "
+                "same release"
+            ) from error
+        if expected is not None and found != expected:
+            raise OverlayError(
+                f"{where} was built as {found}, not as {expected}; load the overlay of that "
+                "shape, or open without a shape"
+            )
+        return name, found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the buffers, also of what was prepared, then the card; may be called again."""
+        with self._queue.lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._queue.drain()
+            finally:
+                self._queue.free_buffers()
+                self.board.close()
+
+    def prepare(self, k: npt.ArrayLike, v: npt.ArrayLike) -> ResidentKeysValues:
+        """Put keys and values on the card, for any number of `prefill` calls with other queries.
+
+        Parameters
+        ----------
+        k, v : array [kv_heads, tokens, head_dim], any float dtype
+
+        Returns
+        -------
+        ResidentKeysValues
+            A context manager; its `close` gives the memory back.
+
+        Raises
+        ------
+        InputError
+            If an argument cannot be used.
+        BankFullError
+            If keys or values of all KV heads do not fit their bank. `prefill` with k and v splits
+            them.
+        """
+        with self._queue.lock:
+            self._require_open()
+            keys, values = self._checked_keys_values(k, v)
+            quantised = quantise_keys_values(keys, values)
+            buffers: dict[str, DeviceBuffer] = {}
+            try:
+                for name, packed in self._packed_keys_values(quantised):
+                    buffers[name] = self._allocate_resident(name, packed.size)
+                    np.asarray(buffers[name])[:] = packed
+                    copy(self.board, buffers[name], to_card=True)
+                return ResidentKeysValues(self._queue, self.shape, quantised, buffers)
+            except BaseException:
+                for buffer in buffers.values():
+                    buffer.freebuffer()
+                raise
+
+    def _packed_keys_values(self, quantised: QuantisedKeysValues) -> Iterator[tuple[str, Bytes]]:
+        shape, x = self.shape, quantised
+        yield "k", pack_keys(shape, x.k, x.k_shift, x.v_shift)
+        yield "v", pack_values(shape, x.v)
+
+    def _allocate_resident(self, name: str, size: int) -> DeviceBuffer:
+        try:
+            return self.board.allocate(name, size)
+        except BankFullError:
+            self._queue.buffers.free()  # of earlier calls; the next one allocates anew
+        try:
+            return self.board.allocate(name, size)
+        except BankFullError as error:
+            error.add_note(
+                f"Resident {name} needs {size:,} bytes in one bank. Pass k and v to prefill "
+                "instead: it takes KV heads in several runs."
+            )
+            raise
+
+    def prefill(
+        self,
+        q: npt.ArrayLike,
+        k: npt.ArrayLike | None = None,
+        v: npt.ArrayLike | None = None,
+        *,
+        resident: ResidentKeysValues | None = None,
+        gamma: float = 0.9,
+        tau: float = 0.1,
+        min_budget: int = 1024,
+        max_budget: int | None = None,
+        indices: Indices = None,
+        cache: bool = True,
+        window: int | None = None,
+        hot_threshold: int | None = None,
+    ) -> PrefillResult:
+        """Causal attention over a whole prompt, for the selected blocks.
+
+        Parameters
+        ----------
+        q : array [heads, tokens, head_dim], any float dtype
+            Queries, not yet scaled: scores are ``q . k / sqrt(head_dim)``.
+        k, v : array [kv_heads, tokens, head_dim]
+            Keys and values; head ``h`` of q uses KV head ``h // (heads / kv_heads)``.
+        resident : ResidentKeysValues, optional
+            In place of k and v, what `prepare` returned.
+        gamma : float
+            Share of the attention to cover: above 0, to 1. At 1 every block is selected.
+        tau : float
+            Heads whose estimate is closer than this to their attention (square root of the
+            Jensen-Shannon divergence) choose single pairs of blocks: 0 to 1; 0: none.
+        min_budget, max_budget : int
+            Fewest and most tokens of the block columns, and of the block diagonals, of a head.
+        indices : IndexSet or "dense", optional
+            Blocks to attend to in place of those that the kernel chooses: the parameters above
+            are not used then. Each query block needs at least one block.
+        cache : bool
+            Keep K and V blocks that are used again on chip; the output is the same to the bit.
+        window : int, optional
+            Query blocks that are worked on together, a power of two; by default as many as the
+            accumulators hold. The output is the same to the bit.
+        hot_threshold : int, optional
+            Uses left from which a block is kept before others; by default half of the query
+            blocks of all heads of a KV head.
+
+        Returns
+        -------
+        PrefillResult
+            Output float32 [heads, tokens, head_dim], with the evidence of the runs.
+
+        Raises
+        ------
+        InputError
+            If an argument cannot be used.
+        BankFullError
+            If not even one KV head fits the banks.
+        KernelError
+            If a run failed; ``aftermath`` says what became of prepared keys and values.
+        """
+        with self._queue.lock:
+            self._require_open()
+            began = time.perf_counter()
+            queries = self._checked_queries(q)
+            heads, tokens, _ = queries.shape
+            kv_heads, past = self._past(heads, tokens, k, v, resident)
+            plan = self._plan(
+                heads,
+                kv_heads,
+                tokens,
+                SelectionParameters(gamma, tau, min_budget, max_budget, self.shape.block),
+                indices,
+                cache,
+                window,
+                hot_threshold,
+            )
+            try:
+                quantised = quantise_queries(queries, past.k_scale)
+            except ValueError as error:
+                raise RangeError(str(error)) from error
+            prepared = Seconds(prepare=time.perf_counter() - began)
+            outcome = _Outcome([], [], PrefillCycles(), PrefillCounters(), prepared)
+            self._run_all(plan, quantised, past, outcome)
+            return self._result(plan, indices, outcome)
+
+    # Checks of what the caller gave
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise AcceleratorClosedError(
+                "the accelerator is closed; open it again, or keep its with block open"
+            )
+
+    def _checked_queries(self, q: npt.ArrayLike) -> FloatArray:
+        shape = np.shape(q)
+        if len(shape) != 3 or 0 in shape or shape[2] != self.shape.head_dim:
+            raise ShapeError(
+                f"q has shape {shape}; expected [heads, tokens, head_dim] with head_dim "
+                f"{self.shape.head_dim} and no size 0"
+            )
+        self._check_tokens(shape[1])
+        return float_array("q", q, shape, limit=_LIMIT)
+
+    def _checked_keys_values(
+        self, k: npt.ArrayLike, v: npt.ArrayLike
+    ) -> tuple[FloatArray, FloatArray]:
+        shape = np.shape(k)
+        if len(shape) != 3 or 0 in shape or shape[2] != self.shape.head_dim:
+            raise ShapeError(
+                f"k has shape {shape}; expected [kv_heads, tokens, head_dim] with head_dim "
+                f"{self.shape.head_dim} and no size 0"
+            )
+        self._check_tokens(shape[1])
+        return float_array("k", k, shape, limit=_LIMIT), float_array("v", v, shape, limit=_LIMIT)
+
+    def _check_tokens(self, tokens: int) -> None:
+        if tokens > self.shape.max_tokens:
+            raise RangeError(
+                f"{tokens} tokens; this kernel takes at most {self.shape.max_tokens} "
+                f"({self.shape.max_blocks} blocks of {self.shape.block}): open one with larger "
+                "max_blocks, or pass fewer tokens"
+            )
+
+    def _past(
+        self,
+        heads: int,
+        tokens: int,
+        k: npt.ArrayLike | None,
+        v: npt.ArrayLike | None,
+        resident: ResidentKeysValues | None,
+    ) -> tuple[int, QuantisedKeysValues | ResidentKeysValues]:
+        """Return the KV heads, and keys and values to pack or on the card."""
+        if resident is not None and k is None and v is None:
+            resident.require(self._queue)
+            kv_heads, found = resident.kv_heads, resident.tokens
+        elif resident is None and k is not None and v is not None:
+            shape = np.shape(k)
+            kv_heads, found = shape[:2] if len(shape) == 3 else (1, tokens)
+        else:
+            raise InputError("keys and values are k and v, or resident: give one of them, whole")
+        if found != tokens:
+            raise ShapeError(
+                f"keys and values have {found} tokens but q has {tokens}; pass those of the same "
+                "prompt"
+            )
+        if kv_heads and heads % kv_heads:
+            raise ShapeError(
+                f"{heads} query heads cannot share {kv_heads} KV heads evenly; the number of query "
+                "heads must be a multiple"
+            )
+        limit = min(self.shape.max_group, self.shape.slots)
+        if kv_heads and heads // kv_heads > limit:
+            raise ShapeError(
+                f"{heads // kv_heads} query heads share a KV head; this kernel takes at most "
+                f"{limit} (max_group {self.shape.max_group}, slots {self.shape.slots})"
+            )
+        if k is None or v is None:
+            assert resident is not None
+            return kv_heads, resident
+        return kv_heads, quantise_keys_values(*self._checked_keys_values(k, v))
+
+    def _plan(
+        self,
+        heads: int,
+        kv_heads: int,
+        tokens: int,
+        selection: SelectionParameters,
+        indices: Indices,
+        cache: bool,
+        window: int | None,
+        hot_threshold: int | None,
+    ) -> _Plan:
+        group, blocks = heads // kv_heads, self.shape.blocks(tokens)
+        if window is None:
+            window = self.shape.window(group)
+        elif not 1 <= window <= self.shape.slots // group or window & (window - 1):
+            raise RangeError(
+                f"window={window}; it must be a power of two and, times the {group} query heads of "
+                f"a KV head, at most the {self.shape.slots} slots of the kernel"
+            )
+        if hot_threshold is None:
+            hot_threshold = min(max(group * blocks // 2, 1), HOT_THRESHOLD_MAX)
+        elif not 0 <= hot_threshold <= HOT_THRESHOLD_MAX:
+            raise RangeError(
+                f"hot_threshold={hot_threshold}; allowed are 0 to {HOT_THRESHOLD_MAX} uses"
+            )
+        lists = None
+        if isinstance(indices, IndexSet):
+            if (indices.heads, indices.blocks) != (heads, blocks):
+                raise ShapeError(
+                    f"indices has {indices.heads} heads of {indices.blocks} blocks; q has {heads} "
+                    f"heads and {tokens} tokens, which are {blocks} blocks of {self.shape.block}"
+                )
+            mode, lists = Mode.LIST, make_job_lists(indices, kv_heads, window)
+        elif isinstance(indices, str) and indices == "dense":
+            mode = Mode.DENSE
+        elif indices is None:
+            mode = Mode.INDEX
+        else:
+            raise InputError(f'indices is {indices!r}; pass an IndexSet, "dense" or None')
+        return _Plan(
+            mode=mode,
+            heads=heads,
+            kv_heads=kv_heads,
+            tokens=tokens,
+            window=window,
+            parameters=IndexParameters.from_selection(selection, tokens),
+            cache=bool(cache),
+            hot_threshold=hot_threshold,
+            lists=lists,
+            job_stride=lists_stride(lists) if lists else dense_list_bytes(blocks, group),
+        )
+
+    # Runs
+
+    def _run_all(
+        self,
+        plan: _Plan,
+        queries: QuantisedQueries,
+        past: QuantisedKeysValues | ResidentKeysValues,
+        outcome: _Outcome,
+    ) -> None:
+        """Run all KV heads, in one run if they fit the banks, else in as few as need be."""
+        step = past.head_step if isinstance(past, ResidentKeysValues) else 1
+        count = self._reserve(plan, step, with_past=not isinstance(past, ResidentKeysValues))
+        for start in range(0, plan.kv_heads, count):
+            heads = range(start, min(start + count, plan.kv_heads))
+            self._run(plan, heads, queries, past, outcome)
+
+    def _sizes(self, plan: _Plan, kv_heads: int, *, with_past: bool) -> dict[str, int]:
+        """Bytes of the buffers of a run of some KV heads."""
+        shape, tokens, heads = self.shape, plan.tokens, kv_heads * plan.group
+        sizes = {
+            "q": heads * shape.q_head_bytes(tokens),
+            "jobs": kv_heads * plan.job_stride,
+            "o": heads * shape.o_head_bytes(tokens),
+        }
+        if with_past:
+            sizes["k"] = kv_heads * shape.k_head_bytes(tokens)
+            sizes["v"] = kv_heads * shape.v_head_bytes(tokens)
+        return sizes
+
+    def _reserve(self, plan: _Plan, step: int, *, with_past: bool) -> int:
+        """Make room for as many KV heads at once as fit, a multiple of `step`, and return it."""
+        count = plan.kv_heads
+        while True:
+            try:
+                self._queue.buffers.reserve(self._sizes(plan, count, with_past=with_past))
+                return count
+            except BankFullError as error:
+                if count <= step:
+                    what = "one KV head" if step == 1 else f"{count} KV heads, the fewest to take"
+                    error.add_note(
+                        f"That is what {what} of this prompt need; runs cannot be split further: "
+                        "pass fewer tokens, or close prepared keys and values."
+                    )
+                    raise
+                self._queue.buffers.free()  # of this attempt, which may have filled other banks
+                count = -(-(count // 2) // step) * step
+
+    def _run(
+        self,
+        plan: _Plan,
+        kv_heads: range,
+        queries: QuantisedQueries,
+        past: QuantisedKeysValues | ResidentKeysValues,
+        outcome: _Outcome,
+    ) -> None:
+        shape, queue, heads = self.shape, self._queue, plan.query_heads(kv_heads)
+        resident = isinstance(past, ResidentKeysValues)
+        sizes = self._sizes(plan, len(kv_heads), with_past=not resident)
+        buffers = {name: queue.buffers.part(name, size) for name, size in sizes.items()}
+        host = {name: np.asarray(buffer) for name, buffer in buffers.items()}
+
+        began = time.perf_counter()
+        pack_queries(
+            shape,
+            queries.q[heads],
+            queries.multiplier[heads],
+            queries.exponent[heads],
+            out=host["q"],
+        )
+        inputs = ["q"]
+        if isinstance(past, QuantisedKeysValues):
+            part = slice(kv_heads.start, kv_heads.stop)
+            pack_keys(shape, past.k[part], past.k_shift[part], past.v_shift[part], out=host["k"])
+            pack_values(shape, past.v[part], out=host["v"])
+            inputs += ["k", "v"]
+        else:
+            buffers |= {name: past.part(name, kv_heads) for name in ("k", "v")}
+        if plan.lists is not None:
+            lists = plan.lists[kv_heads.start : kv_heads.stop]
+            pack_job_lists(lists, plan.job_stride, out=host["jobs"])
+            inputs.append("jobs")
+        packed = time.perf_counter()
+        for name in inputs:
+            copy(self.board, buffers[name], to_card=True)
+        copied = time.perf_counter()
+
+        block, run_seconds = queue.run(self._arguments(plan, len(kv_heads)), buffers)
+
+        ended = time.perf_counter()
+        output_bytes = copy(self.board, buffers["o"])
+        if plan.lists is None:
+            outcome.lists += self._read_lists(plan, len(kv_heads))
+        fetched = time.perf_counter()
+        outputs = unpack_outputs(shape, output_bytes, plan.tokens)
+        v_scale = past.v_scale[kv_heads.start : kv_heads.stop]
+        outcome.outputs.append(dequantise_attention(outputs, v_scale))
+        outcome.invocations += 1
+        outcome.cycles += block.cycles
+        outcome.counters += block.counters
+        outcome.seconds += run_seconds
+        outcome.seconds += Seconds(
+            prepare=packed - began + time.perf_counter() - fetched,
+            copy=copied - packed + fetched - ended,
+        )
+
+    def _arguments(self, plan: _Plan, kv_heads: int) -> RunParameters:
+        return RunParameters(
+            mode=plan.mode,
+            kv_heads=kv_heads,
+            group=plan.group,
+            tokens=plan.tokens,
+            window=plan.window,
+            gamma=plan.parameters.gamma,
+            divergence_limit=plan.parameters.divergence_limit,
+            min_blocks=plan.parameters.min_blocks,
+            max_blocks=plan.parameters.max_blocks,
+            flags=FLAGS_CACHE * plan.cache,
+            hot_threshold=plan.hot_threshold,
+            job_stride=plan.job_stride,
+            watchdog=self._watchdog(plan, kv_heads),
+        )
+
+    def _watchdog(self, plan: _Plan, kv_heads: int) -> int:
+        """Return the cycles after which the kernel gives up; 0, never, if they are too many."""
+        if self.watchdog_cycles is not None:
+            return self.watchdog_cycles
+        shape, blocks = self.shape, self.shape.blocks(plan.tokens)
+        job = shape.macs_per_job // shape.macs_per_cycle + shape.block
+        block_beats = 2 * (shape.q_block_bytes + shape.o_block_bytes) // shape.beat_bytes
+        tiles = plan.group * (blocks * (blocks + 1) // 2 + 4 * blocks)
+        run = kv_heads * tiles * (job + block_beats)
+        cycles = _WATCHDOG_BASE + _WATCHDOG_FACTOR * run
+        return cycles if cycles <= _WATCHDOG_MAX else 0
+
+    def _read_lists(self, plan: _Plan, kv_heads: int) -> list[JobList]:
+        """Read the job lists that the kernel wrote."""
+        queue, blocks = self._queue, self.shape.blocks(plan.tokens)
+        lists = []
+        for kv_head in range(kv_heads):
+            start = kv_head * plan.job_stride
+            header = copy(self.board, queue.buffers.part("jobs", BUFFER_ALIGNMENT, start))
+            size = 4 * list_words(blocks, jobs_in_header(header))
+            try:
+                if size > plan.job_stride:
+                    raise JobListError(f"it states {jobs_in_header(header)} jobs")
+                words = copy(self.board, queue.buffers.part("jobs", size, start)).view(np.uint32)
+                lists.append(read_job_list(words, blocks, plan.group, plan.window))
+            except JobListError as error:
+                raise KernelStatusError(
+                    f"the kernel on {self.board.info.name} left a job list for KV head {kv_head} "
+                    f"of a run that breaks the format: {error}. Load an overlay built from the "
+                    "same release.",
+                    aftermath=Aftermath.PREPARED_KEPT,
+                ) from error
+        return lists
+
+    def _result(self, plan: _Plan, indices: Indices, outcome: _Outcome) -> PrefillResult:
+        patterns: tuple[Pattern | None, ...] = (None,) * plan.heads
+        divergences = np.full(plan.heads, np.nan)
+        if isinstance(indices, IndexSet):
+            index_set = indices
+        else:
+            index_set = index_set_of(tuple(outcome.lists))
+            patterns = (Pattern.DENSE,) * plan.heads
+        if plan.mode is Mode.INDEX:
+            aware = np.concatenate([jobs.query_aware for jobs in outcome.lists])
+            patterns = tuple(
+                Pattern.QUERY_AWARE if a else Pattern.VERTICAL_SLASH for a in aware.tolist()
+            )
+            divergences = np.concatenate([jobs.divergence_nats() for jobs in outcome.lists])
+        began = time.perf_counter()
+        output = np.concatenate(outcome.outputs)
+        joined = Seconds(prepare=time.perf_counter() - began)
+        return PrefillResult(
+            output=output,
+            index_set=index_set,
+            patterns=patterns,
+            divergences=divergences,
+            tokens=plan.tokens,
+            kv_heads=plan.kv_heads,
+            window=plan.window,
+            cache=plan.cache,
+            invocations=outcome.invocations,
+            cycles=outcome.cycles,
+            counters=outcome.counters,
+            seconds=outcome.seconds + joined,
+            provenance=self.provenance,
+        )

@@ -105,7 +105,7 @@ module attention_output #(
       .m_axis_tready(m_request_ready)
   );
 
-  function [5:0] leading_one(input [60:0] value);
+  function automatic [5:0] leading_one(input [60:0] value);
     reg [31:0] n;
     begin
       leading_one = 6'd0;

@@ -38,12 +38,12 @@ module row_statistics #(
   reg [15:0] exponents[0:(1<<ADDRESS_WIDTH)-1];
   reg [60:0] sums[0:(1<<ADDRESS_WIDTH)-1];
 
-  function [5:0] clamped(input signed [16:0] difference);
+  function automatic [5:0] clamped(input signed [16:0] difference);
     clamped = difference > 17'sd48 ? 6'd48 : difference[5:0];
   endfunction
 
   // Bits above the result fall away where it is 0 by the shift.
-  function [60:0] rounded(input [60:0] value, input [5:0] shift);
+  function automatic [60:0] rounded(input [60:0] value, input [5:0] shift);
     reg [61:0] half, raised;
     begin
       half = (62'd1 << shift) >> 1;

@@ -337,8 +337,10 @@ module tile_engine #(
 
   wire [2:0] scores_tile = scores_tag[17:15];
   wire [2:0] values_tile = values_tag[17:15];
-  wire [31:0] scores_key = {26'd0, scores_tag[14:9]} * ARRAY_COLUMNS + {{(32 - COLUMN_WIDTH) {1'b0}}, scores_column};
-  wire [31:0] values_channel = {26'd0, values_tag[14:9]} * ARRAY_COLUMNS + {{(32 - COLUMN_WIDTH) {1'b0}}, values_column};
+  wire [31:0] scores_key =
+      {26'd0, scores_tag[14:9]} * ARRAY_COLUMNS + {{(32 - COLUMN_WIDTH) {1'b0}}, scores_column};
+  wire [31:0] values_channel =
+      {26'd0, values_tag[14:9]} * ARRAY_COLUMNS + {{(32 - COLUMN_WIDTH) {1'b0}}, values_column};
 
   // ---------------------------------------------------------------- softmax
 

@@ -61,7 +61,7 @@ module tile_issue #(
   localparam [2:0] LAST_TILE = TILES - 1;
   localparam [3:0] TILE_COUNT = TILES;
 
-  function [2:0] following(input [2:0] tile);
+  function automatic [2:0] following(input [2:0] tile);
     following = tile == LAST_TILE ? 3'd0 : tile + 3'd1;
   endfunction
 

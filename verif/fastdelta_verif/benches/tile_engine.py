@@ -133,10 +133,8 @@ class EngineScoreboard(Scoreboard):
         """Compare a block when both its name and all its beats are there."""
         while self.requested and len(self.beats) >= self._beats_of_block:
             head, query = key = self.requested.popleft()
-            beats, self.beats = (
-                self.beats[: self._beats_of_block],
-                self.beats[self._beats_of_block :],
-            )
+            size = self._beats_of_block
+            beats, self.beats = self.beats[:size], self.beats[size:]
             width = self._shape.bus_width // 8
             data = b"".join(beat.to_bytes(width, "little") for beat in beats)
             words = np.frombuffer(data, np.int16).reshape(self._shape.head_dim, -1)
@@ -445,7 +443,7 @@ class ResetScenario(TileEngineTest):
 
 
 class UtilisationScenario(TileEngineTest):
-    """With memory that never waits the matrix unit is busy from the first job to the last output."""
+    """The matrix unit is busy from the first job to the last output if memory never waits."""
 
     async def scenario(self) -> None:
         """Attend one prompt, measure the share of steps in the cycles of all servers."""

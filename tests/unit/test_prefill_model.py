@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bit-exact prefill attention: error against FP64, and the corners of tiles and accumulators."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,6 +16,7 @@ from fastdelta.reference.attention import block_sparse_attention, dense_causal_a
 from fastdelta.reference.prefill_model import (
     NO_TILE,
     PROBABILITY_MAX,
+    SCORE_LIMIT,
     PrefillOperands,
     RowAccumulators,
     TileProbabilities,
@@ -21,6 +25,9 @@ from fastdelta.reference.prefill_model import (
     tile_probabilities,
 )
 from fastdelta.reference.sparse_index import IndexSet
+
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def prompt(
@@ -208,3 +215,24 @@ def test_values_of_different_magnitude_keep_their_precision(spread: float) -> No
     v *= np.exp2(-spread * np.random.default_rng(1).random((1, 64, 1)))
     found, _ = dense_outputs(q, k, v, block=16)
     assert relative_error(found, dense_causal_attention(q, k, v)) <= 0.02
+
+
+def test_exp2_table_of_the_rtl() -> None:
+    text = (REPOSITORY / "rtl" / "prefill" / "tile_softmax.v").read_text()
+    constant = text.split("EXP2 = {")[1].split("};")[0]
+    word = 0
+    for width, digits in re.findall(r"(\d+)'h([0-9a-f]+)", constant):
+        word = word << int(width) | int(digits, 16)
+    entries = [word >> 17 * n & 0x1FFFF for n in range(256)]
+    assert entries == [round(2 ** (16 - n / 256)) for n in range(256)]
+
+
+def test_scores_beyond_the_range_keep_their_exponents_in_16_bits() -> None:
+    q = np.full((1, 256), 127, np.int8)
+    scores = score_tile(
+        q, np.stack([q[0], -q[0]]), np.array([65535]), np.array([8]), np.array([0, 0])
+    )
+    assert scores.tolist() == [[SCORE_LIMIT, -SCORE_LIMIT]]
+    for mask in ([[True, False]], [[False, True]]):
+        tile = tile_probabilities(scores, np.array(mask), np.array([15, 15]))
+        assert NO_TILE < tile.exponent[0] < -NO_TILE

@@ -26,7 +26,6 @@ from fastdelta.reference.prefill_model import (
 )
 from fastdelta.reference.sparse_index import IndexSet
 
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tile engine: attention and statistics of tiles to the bit, over its parameters."""
 
+from dataclasses import replace
+
 import pytest
 
 from fastdelta_verif.build import Design, Simulate, needed_sources, rtl_sources
@@ -27,6 +29,7 @@ def tile_engine(**parameters: int) -> Design:
 
 ENGINES = {
     "block_8": tile_engine(),
+    "block_8_unknown_values": replace(tile_engine(), simulator="icarus"),
     "one_server": tile_engine(STRIPS=1, ROW_ARRAYS=1, LUT_ARRAYS=0, ARRAY_ROWS=8, TILES=2),
     "four_servers": tile_engine(
         STRIPS=4, ROW_ARRAYS=4, ARRAY_COLUMNS=8, HEAD_DIM=32, BUS_WIDTH=128, KV_BUFFERS=2

@@ -28,9 +28,12 @@ from fastdelta.bench.decode import (
     DecodeBenchReport,
     bench_decode,
 )
+from fastdelta.bench.prefill import DEFAULT_TOKENS as DEFAULT_PREFILL_TOKENS
+from fastdelta.bench.prefill import PrefillBenchReport, bench_prefill
+from fastdelta.bench.prompts import Prompt, gemma_prompt, synthetic_prompt
 from fastdelta.demo import DEFAULT_READ_BYTES, DEFAULT_WRITE_BYTES, DemoReport, run_demo
 from fastdelta.errors import FastdeltaError
-from fastdelta.shapes import DecodeShape
+from fastdelta.shapes import DecodeShape, PrefillShape
 
 FULL_SHAPE = DecodeShape()
 DEFAULT_READ_LATENCY = 64
@@ -130,6 +133,70 @@ def bench_decode_command(
     _output(records if len(records) > 1 else records[0], json_file, decode_table(reports))
 
 
+@bench_app.command("prefill")
+def bench_prefill_command(
+    board: BoardOption = "sim-u280",
+    tokens: Annotated[int, typer.Option(help="Tokens of the prompt.")] = DEFAULT_PREFILL_TOKENS,
+    source: Annotated[
+        str,
+        typer.Option(help="gemma (a real model on real text; extra gemma), or synthetic."),
+    ] = "gemma",
+    layer: Annotated[int, typer.Option(help="Layer of gemma, counted from 0: 5, 11, 17.")] = 5,
+    heads: Annotated[int, typer.Option(help="Query heads (synthetic).")] = 4,
+    kv_heads: Annotated[int, typer.Option(help="KV heads (synthetic).")] = 1,
+    head_dim: Annotated[
+        int | None, typer.Option(help="Channels of a head: 128 for synthetic, 256 for gemma.")
+    ] = None,
+    gamma: Annotated[float, typer.Option(help="Share of the attention to cover.")] = 0.9,
+    tau: Annotated[float, typer.Option(help="Query-aware below this divergence.")] = 0.1,
+    min_budget: Annotated[
+        int | None,
+        typer.Option(help="Fewest tokens of columns; by default 1,024 or half of the prompt."),
+    ] = None,
+    max_budget: Annotated[int | None, typer.Option(help="Most tokens of columns.")] = None,
+    window: Annotated[
+        int | None, typer.Option(help="Query blocks worked on together; by default all that fit.")
+    ] = None,
+    compare_cache: Annotated[
+        bool, typer.Option(help="Read the prompt once more without the KV cache.")
+    ] = True,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Another size of the kernel, such as array_rows=8."
+        ),
+    ] = None,
+    read_latency: LatencyOption = DEFAULT_READ_LATENCY,
+    seed: Annotated[int, typer.Option(help="Seed of made-up prompts and simulated stalls.")] = 0,
+    clock_mhz: ClockOption = ASSUMED_CLOCK_MHZ,
+    json_file: JsonOption = None,
+) -> None:
+    """Measure cycles, blocks, error and memory traffic of the prefill engine on one prompt.
+
+    The default is the full engine: blocks of 128 tokens, twelve 32 x 32 arrays.
+    """
+    with _progress() as tell:
+        tell("prompt", 0, 1)
+        prompt = _prompt(source, tokens, layer, heads, kv_heads, head_dim, seed)
+        tell("prompt", 1, 1)
+        report = bench_prefill(
+            prompt,
+            _prefill_shape(prompt.q.shape[2], sizes or []),
+            board=_board(board),
+            gamma=gamma,
+            tau=tau,
+            min_budget=min_budget,
+            max_budget=max_budget,
+            window=window,
+            compare_cache=compare_cache,
+            seed=seed,
+            clock_mhz=clock_mhz,
+            progress=tell,
+            **_card_options(board, read_latency=read_latency),
+        )
+    _output(report.to_dict(), json_file, prefill_table(report))
+
+
 @app.command("demo")
 def demo_command(
     board: BoardOption = "sim-u55c",
@@ -210,6 +277,65 @@ def decode_table(reports: Sequence[DecodeBenchReport]) -> Table:
     return table
 
 
+def prefill_table(report: PrefillBenchReport) -> Table:
+    """Return the figures of the prefill bench for people."""
+    result, shape = report.result, report.result.shape
+    heads = result.index_set.heads
+    source = ", ".join(f"{key} {value}" for key, value in report.source.items() if key != "kind")
+    table = Table(
+        title=f"Prefill of {result.tokens:,} tokens, {heads} query heads on {result.kv_heads} KV "
+        f"heads, d = {shape.head_dim}, blocks of {shape.block} ({report.source['kind']}: {source})",
+        caption=_where(result.provenance.to_dict(), report.clock_mhz),
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("")
+    table.add_column("engine", justify="right")
+    table.add_column("beside", justify="right")
+    moved = sum(result.memory_bytes.values())
+    without = report.uncached and sum(report.uncached.memory_bytes.values())
+    same = {None: "-", True: "yes", False: "NO"}
+    patterns = [pattern.value for pattern in result.patterns if pattern is not None]
+    rows = [
+        ("cycles of index generation", f"{result.cycles.index:,}", ""),
+        ("cycles of attention", f"{result.cycles.attention:,}", ""),
+        ("cycles from start to done", f"{result.cycles.total:,}", ""),
+        (f"milliseconds at {report.clock_mhz:g} MHz", f"{report.milliseconds:.3f}", ""),
+        ("index generation / attention", f"{100 * report.index_to_attention:.1f} %", ""),
+        ("matrix unit busy with selected tiles", f"{100 * result.mpu_utilisation:.1f} %", ""),
+        ("KV cache hit rate", f"{100 * result.cache_hit_rate:.1f} %", ""),
+        ("bytes moved; without cache", f"{moved:,}", f"{without:,}" if without else "-"),
+        ("same output without cache", same[report.cache_changes_nothing], ""),
+        (
+            "density of blocks; FlexPrefill's rule",
+            f"{report.chosen.density:.3f}",
+            f"{report.flexprefill.density:.3f}",
+        ),
+        (
+            "attention covered; FlexPrefill's rule",
+            f"{report.chosen.attention_mass:.4f}",
+            f"{report.flexprefill.attention_mass:.4f}",
+        ),
+        (
+            "the same; same rule in FP64",
+            f"{report.chosen.attention_mass:.4f}",
+            f"{report.float_rule.attention_mass:.4f}",
+        ),
+        ("Jaccard index of blocks and that rule's", f"{report.index_jaccard:.4f}", ""),
+        (
+            "relative L2 error; plain INT8",
+            f"{report.rel_l2_error:.4f}",
+            f"{report.rel_l2_error_plain_int8:.4f}",
+        ),
+        ("equal to the bit-exact model", same[report.bit_exact], ""),
+        ("patterns", ", ".join(f"{patterns.count(p)} {p}" for p in dict.fromkeys(patterns)), ""),
+        ("simulated cycles per second", f"{report.cycles_per_wall_second:,.0f}", ""),
+    ]
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 def demo_tables(report: DemoReport) -> tuple[Panel, Table]:
     """Return text and figures of the demo for people."""
     shown = report.passage[-SHOWN_BYTES:].partition("\n")[2] or report.passage[-SHOWN_BYTES:]
@@ -264,6 +390,37 @@ def _shapes(h_iter: str, **sizes: int) -> list[DecodeShape]:
     try:
         return [DecodeShape(h_iter=int(value), **sizes) for value in values]
     except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _prompt(
+    source: str,
+    tokens: int,
+    layer: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int | None,
+    seed: int,
+) -> Prompt:
+    if source == "gemma":
+        if head_dim not in (None, 256):
+            raise typer.BadParameter(f"--head-dim is {head_dim}; gemma has 256")
+        return gemma_prompt(tokens, layer)
+    if source == "synthetic":
+        return synthetic_prompt(tokens, head_dim or 128, heads=heads, kv_heads=kv_heads, seed=seed)
+    raise typer.BadParameter(f"--source is {source!r}; allowed are gemma and synthetic")
+
+
+def _prefill_shape(head_dim: int, sizes: Sequence[str]) -> PrefillShape:
+    values = {}
+    for size in sizes:
+        name, _, value = size.partition("=")
+        if not value.isdecimal():
+            raise typer.BadParameter(f"--set is {size!r}; give NAME=VALUE, such as array_rows=8")
+        values[name] = int(value)
+    try:
+        return PrefillShape(**{"head_dim": head_dim, **values})
+    except (TypeError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
 
 

@@ -196,20 +196,45 @@ def attention_mass(
     """
     q, k = query_and_key(q, k, dtype)
     _require_fitting(index_set, q, block)
+    return covered_mass(block_attention(q, k, block, dtype=dtype), index_set)
+
+
+def covered_mass(attention: FloatArray, index_set: IndexSet) -> FloatArray:
+    """Share of what `block_attention` returned that falls on the selected blocks, [heads]."""
+    total: FloatArray = np.where(index_set.to_mask(), attention, 0).sum(axis=(1, 2))
+    return total
+
+
+def block_attention(
+    q: npt.ArrayLike, k: npt.ArrayLike, block: int, *, dtype: FloatType = np.float64
+) -> FloatArray:
+    """Where the dense causal attention of each head falls, by query block and KV block.
+
+    Parameters
+    ----------
+    q, k, block, dtype
+        As for `block_sparse_attention`.
+
+    Returns
+    -------
+    array [heads, blocks, blocks]
+        Each head sums to 1.
+    """
+    q, k = query_and_key(q, k, dtype)
     heads, tokens, _ = q.shape
     group = heads // len(k)
-    mass: FloatArray = np.zeros(heads, dtype)
+    blocks = -(-tokens // block)
+    # Dense attention whose values say which block a key is in gives the probability of each block.
+    places: FloatArray = np.zeros((tokens, blocks), dtype)
+    places[np.arange(tokens), np.arange(tokens) // block] = 1
+    shares: FloatArray = np.zeros((heads, blocks, blocks), dtype)
     for head in range(heads):
-        for row in range(index_set.blocks):
-            # Dense attention whose values say "selected" gives the selected probability.
-            selected: FloatArray = np.zeros((index_set.blocks, 1), dtype)
-            selected[index_set.row(head, row)] = 1
-            values = np.repeat(selected, block, axis=0)[:tokens]
-            share, _ = _attend_block(
-                q[head], k[head // group], values, block, row, np.arange(row + 1)
+        for row in range(blocks):
+            part, _ = _attend_block(
+                q[head], k[head // group], places, block, row, np.arange(row + 1)
             )
-            mass[head] += share.sum()
-    return mass / dtype(tokens)
+            shares[head, row] = part.sum(axis=0)
+    return shares / dtype(tokens)
 
 
 def query_and_key(

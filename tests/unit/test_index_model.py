@@ -205,7 +205,7 @@ def test_both_patterns_occur_and_are_counted() -> None:
     assert patterns == [head.pattern for head in expected.heads]
     blocks = 13
     assert found.counters.query_aware_heads == patterns.count(Pattern.QUERY_AWARE)
-    assert found.counters.score_tiles == 2 * 4 * blocks
+    assert found.counters.score_tiles == 4 * blocks
     assert found.counters.pooled_scores == (
         4 * blocks + found.counters.query_aware_heads * blocks * (blocks + 1) // 2
     )

@@ -2,8 +2,9 @@
 """Bit-exact integer model of the prefill engine's sparse index generation (SIGU).
 
 The rule is `fastdelta.reference.sparse_index.block_coverage_selection`, computed from the int8
-operands with integer units that see K blocks in ascending order, twice, and that never sort:
-every "best" is found by bisection on a threshold. Formats and rounding: docs/prefill_engine.md,
+operands with integer units that see every K block once, in ascending order, and that never sort:
+row sums of the tiles are kept until the normalisers of the rows are known, and every "best" is
+found by bisection on a threshold. Formats and rounding: docs/prefill_engine.md,
 "Sparse index generation". Semantics: FlexPrefill (Lai et al., arXiv 2502.20766) with coverage in
 blocks, as in FAST-Prefill (arXiv 2602.20515).
 """
@@ -31,6 +32,7 @@ from fastdelta.reference.prefill_model import (
     ACCUMULATOR_BITS,
     GUARD_BITS,
     K_SHIFT_MAX,
+    NO_TILE,
     PrefillOperands,
     RowAccumulators,
     TileProbabilities,
@@ -117,6 +119,27 @@ class IndexParameters:
 
 
 @dataclass(frozen=True)
+class RowPartials:
+    """What the unit keeps of every row of every score tile of a head, int64 [blocks, block].
+
+    Rows without a token, the first ones of a short prompt, have the exponent NO_TILE and no sums,
+    as rows without a key.
+
+    Attributes
+    ----------
+    exponent
+        Exponent of the row in the tile; 16 bits.
+    far, near
+        Sums of the shares of keys up to the row's own place in its block, and of those after it,
+        in steps of ``2**(exponent - 16)``; 24 bits.
+    """
+
+    exponent: IntArray
+    far: IntArray
+    near: IntArray
+
+
+@dataclass(frozen=True)
 class PooledVectors:
     """Block means in block floating point: ``mantissa * 2**-scale``.
 
@@ -164,7 +187,7 @@ class HeadIndex:
 
 @dataclass(frozen=True)
 class IndexCounters:
-    """Work done: score tiles of both K passes, pooled dot products, query-aware heads, pairs."""
+    """Work done: score tiles, pooled dot products, query-aware heads, pairs."""
 
     score_tiles: int
     pooled_scores: int
@@ -208,12 +231,40 @@ def generate_index(operands: PrefillOperands, parameters: IndexParameters) -> In
     index_set = IndexSet.from_mask(mask)
     query_aware = sum(decision.pattern is Pattern.QUERY_AWARE for decision in decisions)
     counters = IndexCounters(
-        score_tiles=2 * heads * blocks,
+        score_tiles=heads * blocks,
         pooled_scores=heads * blocks + query_aware * blocks * (blocks + 1) // 2,
         query_aware_heads=query_aware,
         pairs=len(index_set.columns),
     )
     return IndexResult(index_set, tuple(decisions), counters)
+
+
+def row_partials(operands: PrefillOperands, head: int, block: int) -> RowPartials:
+    """Row sums of the tiles of the representative queries with every K block, ascending."""
+    tokens = operands.q.shape[1]
+    kv_head = head // (operands.q.shape[0] // operands.k.shape[0])
+    rows, blocks = min(block, tokens), -(-tokens // block)
+    queries = slice(tokens - rows, tokens)
+    positions = np.arange(tokens - rows, tokens)[:, np.newaxis]
+    exponent = np.full((blocks, block), NO_TILE, np.int64)
+    far, near = np.zeros((2, blocks, block), np.int64)
+    lower = np.arange(block) <= np.arange(block - rows, block)[:, np.newaxis]
+    for kv_block in range(blocks):
+        columns = slice(kv_block * block, min((kv_block + 1) * block, tokens))
+        scores = score_tile(
+            operands.q[head, queries],
+            operands.k[kv_head, columns],
+            operands.multiplier[head, queries],
+            operands.exponent[head, queries],
+            operands.k_shift[kv_head, columns],
+        )
+        mask = np.arange(columns.start, columns.stop) <= positions
+        tile = tile_probabilities(scores, mask)
+        on_or_below = lower[:, : tile.share.shape[1]]
+        exponent[kv_block, block - rows :] = tile.exponent
+        far[kv_block, block - rows :] = np.where(on_or_below, tile.share, 0).sum(axis=1)
+        near[kv_block, block - rows :] = np.where(on_or_below, 0, tile.share).sum(axis=1)
+    return RowPartials(exponent, far, near)
 
 
 def block_scores(operands: PrefillOperands, head: int, block: int) -> tuple[IntArray, IntArray]:
@@ -225,48 +276,24 @@ def block_scores(operands: PrefillOperands, head: int, block: int) -> tuple[IntA
         Int64 [blocks], sums over the representative rows, 32 fraction bits. Both have the same
         total, about the number of rows.
     """
-    tokens = operands.q.shape[1]
-    kv_head = head // (operands.q.shape[0] // operands.k.shape[0])
-    rows, blocks = min(block, tokens), -(-tokens // block)
-    queries = slice(tokens - rows, tokens)
-    positions = np.arange(tokens - rows, tokens)[:, np.newaxis]
-
-    def tile(kv_block: int) -> TileProbabilities:
-        columns = slice(kv_block * block, min((kv_block + 1) * block, tokens))
-        scores = score_tile(
-            operands.q[head, queries],
-            operands.k[kv_head, columns],
-            operands.multiplier[head, queries],
-            operands.exponent[head, queries],
-            operands.k_shift[kv_head, columns],
-        )
-        mask = np.arange(columns.start, columns.stop) <= positions
-        return tile_probabilities(scores, mask)
-
-    statistics = RowAccumulators.empty(rows, 0)
-    for kv_block in range(blocks):
-        current = tile(kv_block)
-        statistics.add(current, np.zeros((current.share.shape[1], 0), np.int8))
-    leading, inverse = reciprocal(statistics.row_sum)
+    partials = row_partials(operands, head, block)
+    statistics = RowAccumulators.empty(block, 0)
+    for exponent, far, near in zip(partials.exponent, partials.far, partials.near, strict=True):
+        share = np.stack([far, near], axis=1)
+        tile = TileProbabilities(exponent, np.zeros_like(share), share)
+        statistics.add(tile, np.zeros((2, 0), np.int8))
+    # A row without a token has sums of 0, and so scores of 0.
+    leading, inverse = reciprocal(np.maximum(statistics.row_sum, 1))
     # The best share of a row reaches 2**15, so the leading one of the sum is at bit 27 or above.
     base = leading + ARGUMENT_BITS - GUARD_BITS - BLOCK_SCORE_FRACTION
-
-    vertical, slash = np.zeros((2, blocks), np.int64)
-    lower = np.arange(block) <= np.arange(block - rows, block)[:, np.newaxis]
-    for kv_block in range(blocks):
-        current = tile(kv_block)
-        on_or_below = lower[:, : current.share.shape[1]]
-        far_sum = np.where(on_or_below, current.share, 0).sum(axis=1)
-        near_sum = current.row_sum - far_sum
-        shift = base + np.minimum(statistics.exponent - current.exponent, ACCUMULATOR_BITS)
-        shift = np.minimum(shift, ROW_SHARE_BITS + 1)  # nothing remains from here on
-        far = int(rshift_round(far_sum * inverse, shift).sum())
-        near = int(rshift_round(near_sum * inverse, shift).sum())
-        vertical[kv_block] = far + near
-        slash[blocks - 1 - kv_block] += far
-        if kv_block < blocks - 1:  # in the last tile the upper triangle is in the future
-            slash[blocks - 2 - kv_block] += near
-    return vertical, slash
+    shift = base + np.minimum(statistics.exponent - partials.exponent, ACCUMULATOR_BITS)
+    shift = np.clip(shift, 0, ROW_SHARE_BITS + 1)  # nothing remains from here on
+    far, near = (
+        rshift_round(sums * inverse, shift).sum(axis=1) for sums in (partials.far, partials.near)
+    )
+    slash = far[::-1].copy()
+    slash[:-1] += near[-2::-1]  # in the last tile the upper triangle is in the future
+    return far + near, slash
 
 
 def pool_keys(keys: npt.NDArray[np.int8], k_shift: IntArray, block: int) -> PooledVectors:

@@ -16,23 +16,44 @@ from cocotb.triggers import Timer
 from pyuvm import uvm_test
 
 from fastdelta.prefill.job_lists import Words, make_job_lists
+from fastdelta.reference.index_model import IndexParameters
 from fastdelta.reference.sparse_index import IndexSet
+from fastdelta.shapes import PrefillShape
 from fastdelta_verif.agents.clock_domain import ClockDomain
 from fastdelta_verif.agents.handshake import THROTTLES
 from fastdelta_verif.agents.ports import PortSink, Transfer
+from fastdelta_verif.environments.index_engine import (
+    KINDS,
+    EnginePlayer,
+    IndexCase,
+    random_operands,
+)
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
-TIME_LIMIT = {"timeout_time": 20, "timeout_unit": "ms"}
+TIME_LIMIT = {"timeout_time": 40, "timeout_unit": "ms"}
+WHOLE = 1 << 16  # gamma of all blocks
+ALWAYS = 1 << 24  # divergence limit that makes every head query-aware
 
 
 class IndexScoreboard(Scoreboard):
-    """Words of the list come in order."""
+    """Jobs, visits and words of the list come in order."""
 
     def __init__(self, name: str, parent: uvm_test) -> None:
         super().__init__(name, parent)
+        self.jobs, self.visits = self.queue("jobs"), self.queue("visits")
         self.words = self.queue("words of the list")
-        self.cycles: list[int] = []
+        self.cycles: list[int] = []  # of the words
+
+    def job(self, item: Transfer) -> None:
+        """Compare a job."""
+        assert self.jobs, f"no job is expected, but {item} came"
+        self.compare("job", item.fields, self.jobs.popleft())
+
+    def visit(self, item: Transfer) -> None:
+        """Compare a visit."""
+        assert self.visits, f"no visit is expected, but {item} came"
+        self.compare("visit", item.fields, self.visits.popleft())
 
     def word(self, item: Transfer) -> None:
         """Compare a word of the list."""
@@ -40,25 +61,54 @@ class IndexScoreboard(Scoreboard):
         self.compare("word", f"{item.fields[0]:#010x}", f"{self.words.popleft():#010x}")
         self.cycles.append(item.cycle)
 
+    def forget(self) -> None:
+        """Expect nothing, as after reset."""
+        for queue in (self.jobs, self.visits, self.words):
+            queue.clear()
+
 
 class IndexGeneratorTest(uvm_test):
-    """Base: the unit, a sink for its lists, the scoreboard."""
+    """Base: the unit, a player of its surroundings, a sink for its lists, the scoreboard."""
 
     def build_phase(self) -> None:
         """Create the components."""
         self.settings = Settings.current()
-        self.parameters = self.settings.parameters
+        self.parameters = parameters = self.settings.parameters
         self.dut: Any = cocotb.top
         self.rng = random.Random(self.settings.seed)
         self.numbers = np.random.default_rng(self.settings.seed)
+        self.shape = PrefillShape(
+            head_dim=parameters["HEAD_DIM"],
+            row_arrays=parameters["BLOCK"] // 2,
+            array_rows=2,
+            lut_arrays=0,
+            array_columns=2,
+            slots=parameters["SLOTS"],
+            max_blocks=parameters["MAX_BLOCKS"],
+            max_group=parameters["MAX_GROUP"],
+            bus_width=parameters["BUS_WIDTH"],
+        )
         self.domain = ClockDomain(self.dut.clk, self.dut.rst_n)
-        rngs = [random.Random(self.rng.random()) for _ in range(3)]
+        rngs = [random.Random(self.rng.random()) for _ in range(2)]
         self.list = PortSink("list", self, self.domain, rngs[0], "list", ("data",))
+        self.player = EnginePlayer("player", self, self.domain, rngs[1])
         self.scoreboard = IndexScoreboard("scoreboard", self)
+        self.list_started = 0  # cycle
 
     def connect_phase(self) -> None:
-        """Connect monitors and scoreboard."""
-        self.scoreboard.subscribe(self.list.port, self.scoreboard.word)
+        """Connect monitors, player and scoreboard."""
+        subscribe = self.scoreboard.subscribe
+        subscribe(self.list.port, self.scoreboard.word)
+        subscribe(self.player.jobs.port, self._job)
+        subscribe(self.player.visits.port, self._visit)
+
+    def _job(self, item: Transfer) -> None:
+        self.scoreboard.job(item)
+        self.player.job(item)
+
+    def _visit(self, item: Transfer) -> None:
+        self.scoreboard.visit(item)
+        self.player.visit(item)
 
     def random_window(self, group: int) -> int:
         """Return a legal window, often the largest."""
@@ -67,13 +117,90 @@ class IndexGeneratorTest(uvm_test):
 
     def throttle(self, mode: str | None = None) -> None:
         """Set the rhythm of every port, a random one for each if none is given."""
-        self.list.throttle.mode = mode or self.rng.choice(THROTTLES)
+        for throttle in (self.list.throttle, *self.player.throttles):
+            throttle.mode = mode or self.rng.choice(THROTTLES)
 
-    async def generate(self, blocks: int, group: int, window: int, words: Words) -> None:
+    def case(
+        self,
+        kind: str,
+        tokens: int,
+        group: int,
+        *,
+        gamma: int,
+        limit: int,
+        budgets: tuple[int, int] = (0, 4095),
+    ) -> IndexCase:
+        """Return a run with a random window."""
+        operands = random_operands(self.numbers, kind, group, tokens, self.shape.head_dim)
+        settings = IndexParameters(self.shape.block, gamma, limit, *budgets)
+        return IndexCase(self.shape, operands, settings, self.random_window(group))
+
+    def random_tokens(self, most_blocks: int) -> int:
+        """Return a number of tokens, often at the edge of a block."""
+        block, rng = self.shape.block, self.rng
+        blocks = rng.randint(1, min(most_blocks, self.parameters["MAX_BLOCKS"]))
+        short = rng.choice([0, 0, 1, block - 1, rng.randint(0, block - 1)])
+        return blocks * block - short
+
+    def random_case(self, most_blocks: int, limit: int | None = None) -> IndexCase:
+        """Return a run with random settings."""
+        rng = self.rng
+        tokens = self.random_tokens(most_blocks)
+        blocks = self.shape.blocks(tokens)
+        least = rng.choice([0, 0, 0, 1, rng.randint(0, blocks + 1)])
+        most = rng.choice([least, 4095, 4095, rng.randint(least, least + blocks)])
+        gammas = [1, WHOLE, WHOLE - 1, 58982, 32768, rng.randint(1, WHOLE)]
+        limits = [0, 0, 167772, 167772, 1 << 21, rng.randint(0, ALWAYS), ALWAYS]
+        return self.case(
+            rng.choice(KINDS),
+            tokens,
+            rng.randint(1, self.parameters["MAX_GROUP"]),
+            gamma=rng.choice(gammas),
+            limit=rng.choice(limits) if limit is None else limit,
+            budgets=(least, most),
+        )
+
+    def settings_of(self, case: IndexCase) -> dict[str, int]:
+        """Return the settings of a run."""
+        return {
+            "mode_dense": 0,
+            "gamma": case.parameters.gamma,
+            "divergence_limit": case.parameters.divergence_limit,
+            "min_blocks": case.parameters.min_blocks,
+            "max_blocks": case.parameters.max_blocks,
+            "blocks": case.blocks,
+            "padding": case.blocks * self.shape.block - case.tokens,
+            "group": case.group,
+            "window": case.window,
+        }
+
+    def begin(self, case: IndexCase) -> None:
+        """Set a run up and expect what the model says."""
+        self.player.begin(case)
+        self.scoreboard.jobs.extend(case.jobs())
+        self.scoreboard.visits.extend(case.visits())
+
+    async def run_case(self, case: IndexCase) -> None:
+        """Run a case; list, jobs, visits, decisions and counts must be those of the model."""
+        self.begin(case)
+        counters = case.result.counters
+        await self.generate(self.settings_of(case), case.words)
+        self.scoreboard.compare("player has anything left", self.player.busy(), False)
+        dut = self.dut
+        counts = (dut.query_aware, dut.index_tiles, dut.pooled_scores, dut.pairs, dut.map_overflow)
+        aware = sum(1 << head for head in case.query_aware)
+        self.scoreboard.compare(
+            "counts",
+            tuple(int(count.value) for count in counts),
+            (aware, counters.score_tiles, counters.pooled_scores, counters.pairs, 0),
+        )
+
+    async def generate(self, settings: dict[str, int], words: Words) -> None:
         """Start the unit and wait for its list, which must be these words."""
         dut, compare = self.dut, self.scoreboard.compare
         self.scoreboard.words.extend(words.tolist())
-        dut.blocks.value, dut.group.value, dut.window.value = blocks, group, window
+        for name, value in settings.items():
+            getattr(dut, name).value = value
         dut.start.value = 1
         await self.domain.edge
         dut.start.value = 0
@@ -82,6 +209,7 @@ class IndexGeneratorTest(uvm_test):
             await self.domain.edge
             if int(dut.list_start.value):
                 started += 1
+                self.list_started = self.domain.cycle
                 compare("words of the list", int(dut.list_words.value), len(words))
                 compare("words before its length", len(self.scoreboard.words), len(words))
             if int(dut.done.value):
@@ -116,11 +244,29 @@ class dense_lists(IndexGeneratorTest):  # noqa: N801 - cocotb takes the class na
     async def scenario(self) -> None:
         """Random shapes, with blocks at the edges of windows and of the padding."""
         rng, most = self.rng, min(self.parameters["MAX_BLOCKS"], 40)
-        self.dut.mode_dense.value = 1
         for _ in range(self.settings.options["lists"]):
             group = rng.randint(1, self.parameters["MAX_GROUP"])
             window = self.random_window(group)
             blocks = min(rng.choice([1, 15, 16, 17, window, rng.randint(1, most)]), most)
             self.throttle()
             (jobs,) = make_job_lists(IndexSet.dense(group, blocks), 1, window)
-            await self.generate(blocks, group, window, jobs.to_words())
+            settings = {
+                "mode_dense": 1,
+                "blocks": blocks,
+                "padding": 0,
+                "group": group,
+                "window": window,
+            }
+            await self.generate(settings, jobs.to_words())
+
+
+@pyuvm.test(**TIME_LIMIT)
+class random_runs(IndexGeneratorTest):  # noqa: N801
+    """Random prompts and settings; options ``runs``, ``blocks`` and, to fix it, ``limit``."""
+
+    async def scenario(self) -> None:
+        """Every kind of prompt in turn, all ports with random stalls."""
+        options = self.settings.options
+        for _ in range(options["runs"]):
+            self.throttle()
+            await self.run_case(self.random_case(options["blocks"], options.get("limit")))

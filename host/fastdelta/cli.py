@@ -31,8 +31,14 @@ from fastdelta.bench.decode import (
 from fastdelta.bench.prefill import DEFAULT_TOKENS as DEFAULT_PREFILL_TOKENS
 from fastdelta.bench.prefill import PrefillBenchReport, bench_prefill
 from fastdelta.bench.prompts import Prompt, gemma_prompt, synthetic_prompt
-from fastdelta.demo import DEFAULT_READ_BYTES, DEFAULT_WRITE_BYTES, DemoReport, run_demo
-from fastdelta.errors import FastdeltaError
+from fastdelta.demo.decode import DEFAULT_READ_BYTES, DEFAULT_WRITE_BYTES, DemoReport, run_demo
+from fastdelta.demo.prefill import (
+    DEFAULT_PROMPT_TOKENS,
+    MODEL_BOARD,
+    FirstTokenReport,
+    run_first_token,
+)
+from fastdelta.errors import FastdeltaError, MissingToolError
 from fastdelta.shapes import DecodeShape, PrefillShape
 
 FULL_SHAPE = DecodeShape()
@@ -57,6 +63,7 @@ ClockOption = Annotated[
     float, typer.Option(help="Clock in MHz to assume for a simulated card's microseconds.")
 ]
 LatencyOption = Annotated[int, typer.Option(help="Simulated memory: cycles until data comes.")]
+PromptTokensOption = Annotated[int, typer.Option(help="Tokens of the text for gemma-3-270m.")]
 JsonOption = Annotated[
     str | None,
     typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - in place of tables."),
@@ -197,6 +204,45 @@ def bench_prefill_command(
     _output(report.to_dict(), json_file, prefill_table(report))
 
 
+@bench_app.command("first-token")
+def bench_first_token_command(
+    board: Annotated[
+        str,
+        typer.Option(
+            help=f"As for the other commands, or {MODEL_BOARD}: the bit-exact model, no cycles."
+        ),
+    ] = "sim-u280",
+    passages: Annotated[int, typer.Option(help="Passages of real text.")] = 10,
+    tokens: PromptTokensOption = DEFAULT_PROMPT_TOKENS,
+    gamma: Annotated[float, typer.Option(help="Share of the attention to cover.")] = 0.9,
+    tau: Annotated[float, typer.Option(help="Query-aware below this divergence.")] = 0.1,
+    min_budget: Annotated[
+        int | None,
+        typer.Option(help="Fewest tokens of columns; by default 1,024 or half of a passage."),
+    ] = None,
+    read_latency: LatencyOption = DEFAULT_READ_LATENCY,
+    clock_mhz: ClockOption = ASSUMED_CLOCK_MHZ,
+    json_file: JsonOption = None,
+) -> None:
+    """Count the passages after which gemma-3-270m says the same first token as in FP32.
+
+    Its full-attention layers run on the card, all else in FP32 on the host (extra gemma).
+    """
+    with _progress() as tell:
+        report = run_first_token(
+            board=_board(board),
+            tokens=tokens,
+            count=passages,
+            gamma=gamma,
+            tau=tau,
+            min_budget=min_budget,
+            clock_mhz=clock_mhz,
+            progress=tell,
+            **_card_options(board, read_latency=read_latency),
+        )
+    _output(report.to_dict(), json_file, first_token_table(report))
+
+
 @app.command("demo")
 def demo_command(
     board: BoardOption = "sim-u55c",
@@ -206,11 +252,19 @@ def demo_command(
     seed: Annotated[int, typer.Option(help="Seed of the bytes that are drawn.")] = 0,
     clock_mhz: ClockOption = ASSUMED_CLOCK_MHZ,
     bench: Annotated[
-        bool, typer.Option(help="Measure the full shape afterwards, with H_ITER 8.")
+        bool, typer.Option(help="Measure the full decode shape afterwards, with H_ITER 8.")
     ] = True,
+    first_token: Annotated[
+        bool, typer.Option(help="Let gemma-3-270m read a text on the prefill engine as well.")
+    ] = True,
+    prompt_tokens: PromptTokensOption = DEFAULT_PROMPT_TOKENS,
     json_file: JsonOption = None,
 ) -> None:
-    """Let a small language model read a real passage and continue it on the card."""
+    """Let language models read real text on the card: one continues it, one says its first token.
+
+    The first has Gated DeltaNet layers and runs on the decode engine; the second is gemma-3-270m
+    (extra gemma), whose full-attention layers run on the prefill engine.
+    """
     options = _card_options(board, read_latency=read_latency)
     with _progress() as tell:
         report = run_demo(
@@ -239,6 +293,21 @@ def demo_command(
             )
         record["bench"] = full.to_dict()
         tables.append(decode_table([full]))
+    if first_token:
+        try:
+            with _progress("first token: ") as tell:
+                read = run_first_token(
+                    board=_board(board),
+                    tokens=prompt_tokens,
+                    clock_mhz=clock_mhz,
+                    progress=tell,
+                    **options,
+                )
+        except MissingToolError as error:
+            Console(stderr=True, highlight=False).print(Text(f"first token left out: {error}"))
+        else:
+            record["first_token"] = read.to_dict()
+            tables.append(first_token_table(read))
     _output(record, json_file, *tables)
 
 
@@ -333,6 +402,40 @@ def prefill_table(report: PrefillBenchReport) -> Table:
     ]
     for row in rows:
         table.add_row(*row)
+    return table
+
+
+def first_token_table(report: FirstTokenReport) -> Table:
+    """Return the first tokens for people, one row a passage."""
+    where = (
+        _where({"simulated": report.simulated, "board": report.board}, report.clock_mhz)
+        if report.board != MODEL_BOARD
+        else "Computed by the bit-exact model: no card, no cycles."
+    )
+    table = Table(
+        title=f"First token of gemma-3-270m after {report.tokens:,} tokens: the same as in FP32 "
+        f"after {report.same_tokens} of {len(report.passages)} passages",
+        caption=f"{where} The cycles are those of the full-attention layers alone; all else runs "
+        "on the host.",
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("end of the text")
+    table.add_column("card")
+    table.add_column("FP32")
+    table.add_column("logit difference", justify="right")
+    table.add_column("kernel cycles", justify="right")
+    table.add_column(f"ms at {report.clock_mhz:g} MHz", justify="right")
+    for passage in report.passages:
+        milliseconds = report.milliseconds(passage)
+        table.add_row(
+            Text("... " + " ".join(passage.passage[-60:].split())),
+            Text(repr(passage.token)),
+            Text(repr(passage.reference)),
+            f"{passage.logit_difference:.2f}",
+            f"{passage.kernel_cycles:,}" if passage.kernel_cycles else "-",
+            "-" if milliseconds is None else f"{milliseconds:.3f}",
+        )
     return table
 
 

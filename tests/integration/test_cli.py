@@ -40,6 +40,10 @@ def test_help_names_the_commands() -> None:
         (["bench", "decode", "--board", "0"], "there is no card 0"),
         (["bench", "decode", "--tokens", "3"], "24 or more"),
         (["demo", "--read-bytes", "1"], "read_bytes is 1"),
+        (["bench", "prefill", "--source", "synthetic", "--board", "u250"], "no board 'u250'"),
+        (["bench", "prefill", "--source", "gemma", "--layer", "4"], "layers with full attention"),
+        (["bench", "prefill", "--source", "gemma", "--tokens", "99999"], "the text has"),
+        (["bench", "first-token", "--board", "model", "--tokens", "1"], ">= 2"),
     ],
 )
 def test_foreseen_errors_are_one_message_on_standard_error(
@@ -50,6 +54,22 @@ def test_foreseen_errors_are_one_message_on_standard_error(
     assert result.stdout == ""
     assert words in " ".join(result.stderr.split())
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--source", "llama"], "allowed are gemma and synthetic"),
+        (["--source", "gemma", "--head-dim", "128"], "gemma has 256"),
+        (["--source", "synthetic", "--set", "slots"], "NAME=VALUE"),
+        (["--source", "synthetic", "--set", "slots=12"], "power of two"),
+        (["--source", "synthetic", "--set", "lanes=12"], "lanes"),
+    ],
+)
+def test_illegal_prefill_benches_are_usage_errors(arguments: list[str], words: str) -> None:
+    result = run("bench", "prefill", "--tokens", "64", *arguments)
+    assert result.returncode == 2
+    assert words in " ".join(result.stderr.replace("│", " ").split())
 
 
 @pytest.mark.parametrize("h_iter", ["5", "x", "8,", "0"])

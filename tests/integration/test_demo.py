@@ -10,13 +10,14 @@ from typer.testing import CliRunner
 
 from fastdelta.cli import app
 from fastdelta.decode.recurrence import AcceleratorRecurrence, decode_shape, open_recurrence
-from fastdelta.demo import run_demo
+from fastdelta.demo.decode import run_demo
 from fastdelta.errors import InputError
 from fastdelta.language_model import held_out_text, load_weights
 from fastdelta.reference.layer import GatedDeltaLayerShape
 
 pytestmark = pytest.mark.timeout(900)  # the first test of a shape builds its kernel
 
+DECODE_ONLY = ["demo", "--no-first-token"]
 READ_BYTES = 2100
 BITS_PER_BYTE_BOUND = 1e-3
 AGREEMENT_BOUND = 0.995
@@ -38,7 +39,15 @@ def test_language_model_reads_through_the_card_as_in_float() -> None:
 
 
 def test_command_prints_text_and_figures() -> None:
-    arguments = ["demo", "--no-bench", "--read-bytes", "300", "--write-bytes", "20"]
+    arguments = [
+        "demo",
+        "--no-bench",
+        "--no-first-token",
+        "--read-bytes",
+        "300",
+        "--write-bytes",
+        "20",
+    ]
     shown = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert shown.exit_code == 0
     for words in ("SIMULATED", "bits per byte", "microseconds per token and layer at 300 MHz"):
@@ -54,7 +63,16 @@ def test_command_prints_text_and_figures() -> None:
 
 @pytest.mark.slow
 def test_command_measures_the_full_shape_afterwards() -> None:
-    arguments = ["demo", "--read-bytes", "100", "--write-bytes", "2", "--json", "-"]
+    arguments = [
+        "demo",
+        "--no-first-token",
+        "--read-bytes",
+        "100",
+        "--write-bytes",
+        "2",
+        "--json",
+        "-",
+    ]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     bench = json.loads(result.stdout)["bench"]
     assert bench["config"]["h_iter"] == 8

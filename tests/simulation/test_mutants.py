@@ -6,14 +6,7 @@ from pathlib import Path
 import pytest
 
 from fastdelta_verif.build import Simulate, SimulationError
-from fastdelta_verif.mutants import MUTANTS
-
-OPTIONS = {"commands": 16, "runs": 8, "rounds": 1}
-
-
-def bench(kernel: bool) -> str:
-    """Return the module that holds a mutant's test."""
-    return "decode_kernel" if kernel else "decode_core"
+from fastdelta_verif.mutants import MUTANTS, Mutant
 
 
 @pytest.mark.parametrize("name", MUTANTS)
@@ -21,12 +14,12 @@ def test_mutant_is_caught(simulate: Simulate, tmp_path: Path, name: str) -> None
     mutant = MUTANTS[name]
     design = mutant.design(tmp_path)
     with pytest.raises(SimulationError):
-        simulate(design, bench(mutant.kernel), mutant.test, OPTIONS)
+        simulate(design, mutant.bench.module, mutant.test, mutant.bench.options)
 
 
-TESTS = {(m.kernel, m.test, tuple(m.parameters.items())): m for m in MUTANTS.values()}
+TESTS = {(m.bench.module, m.test, tuple(m.parameters.items())): m for m in MUTANTS.values()}
 
 
-@pytest.mark.parametrize("mutant", TESTS.values(), ids=lambda m: f"{bench(m.kernel)}-{m.test}")
-def test_original_passes_the_tests_of_mutants(simulate: Simulate, mutant: object) -> None:
-    simulate(mutant.original(), bench(mutant.kernel), mutant.test, OPTIONS)
+@pytest.mark.parametrize("mutant", TESTS.values(), ids=lambda m: f"{m.bench.module}-{m.test}")
+def test_original_passes_the_tests_of_mutants(simulate: Simulate, mutant: Mutant) -> None:
+    simulate(mutant.original(), mutant.bench.module, mutant.test, mutant.bench.options)

@@ -6,25 +6,16 @@ from dataclasses import replace
 import pytest
 
 from fastdelta_verif.build import Design, Simulate, needed_sources, rtl_sources
+from fastdelta_verif.designs import TILE_BASE
 
 SOURCES = rtl_sources("prefill")
 
 
 def tile_engine(**parameters: int) -> Design:
-    values = {
-        "STRIPS": 3,
-        "ROW_ARRAYS": 2,
-        "LUT_ARRAYS": 1,
-        "ARRAY_ROWS": 4,
-        "ARRAY_COLUMNS": 4,
-        "HEAD_DIM": 16,
-        "SLOTS": 8,
-        "KV_BUFFERS": 4,
-        "TILES": 4,
-        "BUS_WIDTH": 64,
-    }
-    assert parameters.keys() <= values.keys()
-    return Design("tile_engine", needed_sources("tile_engine", SOURCES), values | parameters)
+    assert parameters.keys() <= TILE_BASE.keys()
+    return Design(
+        "tile_engine", needed_sources("tile_engine", SOURCES), {**TILE_BASE, **parameters}
+    )
 
 
 ENGINES = {
@@ -52,6 +43,10 @@ def test_attention(simulate: Simulate, engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_statistics(simulate: Simulate, engine: str) -> None:
     simulate(ENGINES[engine], "tile_engine", "statistics", {"prompts": 6, "blocks": 4})
+
+
+def test_slow_outputs(simulate: Simulate) -> None:
+    simulate(ENGINES["block_8"], "tile_engine", "slow_outputs")
 
 
 def test_reset(simulate: Simulate) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameter sets of the decode engine that the regression sweeps, and their designs."""
+"""Parameter sets of the engines that the regression sweeps, and their designs."""
 
 from __future__ import annotations
 
@@ -51,6 +51,32 @@ FULL: Mapping[str, int] = {
     "BUS_WIDTH": 512,
     "POST_COLUMNS": 2,
     "STATE_PITCH": 32,
+}
+
+# Small prefill units: one server of one fabric array, and an engine with arrays of both forms.
+MATRIX_BASE: Mapping[str, int] = {
+    "STRIPS": 1,
+    "ROW_ARRAYS": 1,
+    "LUT_ARRAYS": 1,
+    "ARRAY_ROWS": 4,
+    "ARRAY_COLUMNS": 4,
+    "COLUMN_WIDTH": 2,
+    "DEPTH_WIDTH": 9,
+    "TAG_WIDTH": 16,
+    "QUEUE_DEPTH": 8,
+    "OPERAND_LATENCY": 1,
+}
+TILE_BASE: Mapping[str, int] = {
+    "STRIPS": 3,
+    "ROW_ARRAYS": 2,
+    "LUT_ARRAYS": 1,
+    "ARRAY_ROWS": 4,
+    "ARRAY_COLUMNS": 4,
+    "HEAD_DIM": 16,
+    "SLOTS": 8,
+    "KV_BUFFERS": 4,
+    "TILES": 4,
+    "BUS_WIDTH": 64,
 }
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seeded faults of the decode RTL: the bench must catch every one of them.
+"""Seeded faults of the RTL: the benches must catch every one of them.
 
 A mutant replaces one piece of text in a copy of ``rtl/``. It stands for a mistake that a person
 could make, and names the test that must fail on it.
@@ -11,9 +11,46 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from fastdelta_verif.build import REPOSITORY, Design, rtl_sources
-from fastdelta_verif.designs import BASE, decode_core, decode_kernel
+from fastdelta_verif.build import REPOSITORY, Design, needed_sources, rtl_sources
+from fastdelta_verif.designs import BASE, MATRIX_BASE, TILE_BASE
+
+
+@dataclass(frozen=True)
+class MutantBench:
+    """Where a mutant is tested: a small design and the module with its tests.
+
+    Attributes
+    ----------
+    engine
+        File list below ``rtl/``.
+    module
+        Module of ``fastdelta_verif.benches``; also the top of the design.
+    parameters
+        Parameters of the design.
+    options
+        Options of the tests.
+    """
+
+    engine: str
+    module: str
+    parameters: Mapping[str, int]
+    options: Mapping[str, Any]
+
+    def design(self, parameters: Mapping[str, int], root: Path = REPOSITORY) -> Design:
+        """Return the design of the RTL below a folder."""
+        sources = needed_sources(self.module, rtl_sources(self.engine, root))
+        # Icarus needs no compilation, and these designs are small.
+        values = {**self.parameters, **parameters}
+        return Design(self.module, sources, values, simulator="icarus")
+
+
+DECODE_OPTIONS = {"commands": 16, "runs": 8, "rounds": 1}
+DECODE_CORE = MutantBench("decode", "decode_core", BASE, DECODE_OPTIONS)
+DECODE_KERNEL = MutantBench("decode", "decode_kernel", BASE, DECODE_OPTIONS)
+MATRIX_UNIT = MutantBench("prefill", "matrix_unit", MATRIX_BASE, {"tasks": 40})
+TILE_ENGINE = MutantBench("prefill", "tile_engine", TILE_BASE, {"prompts": 5, "blocks": 4})
 
 
 @dataclass(frozen=True)
@@ -27,19 +64,19 @@ class Mutant:
     old, new
         Text that occurs exactly once, and what takes its place.
     test
-        Test that catches the fault, of the core or, for files around it, of the kernel.
+        Test that catches the fault.
+    bench
+        Where that test is.
     parameters
-        Parameters other than those of the base design.
-    kernel
-        Whether the test is one of the kernel.
+        Parameters other than those of the bench.
     """
 
     file: str
     old: str
     new: str
     test: str
+    bench: MutantBench = DECODE_CORE
     parameters: Mapping[str, int] = field(default_factory=dict)
-    kernel: bool = False
 
     def design(self, folder: Path) -> Design:
         """Copy the RTL to a folder with the fault in it, and return the design.
@@ -58,20 +95,17 @@ class Mutant:
                 "once; adapt the mutant to the RTL"
             )
         source.write_text(text.replace(self.old, self.new))
-        return self._design(rtl_sources("decode", folder))
+        return self.bench.design(self.parameters, folder)
 
     def original(self) -> Design:
         """Return the design without the fault."""
-        return self._design(rtl_sources("decode"))
-
-    def _design(self, sources: tuple[Path, ...]) -> Design:
-        make = decode_kernel if self.kernel else decode_core
-        # Icarus needs no compilation, and these designs are small.
-        return make({**BASE, **self.parameters}, simulator="icarus", sources=sources)
+        return self.bench.design(self.parameters)
 
 
 LANES, FINISH = "decode/decode_lanes.v", "decode/decode_finish.v"
 CORE, SEQUENCER = "decode/decode_core.v", "decode/decode_sequencer.v"
+SOFTMAX, ACCUMULATOR = "prefill/tile_softmax.v", "prefill/keyed_accumulator.v"
+LOADER, OUTPUT = "prefill/tile_loader.v", "prefill/attention_output.v"
 
 MUTANTS: Mapping[str, Mutant] = {
     "truncates_instead_of_rounding": Mutant(
@@ -140,27 +174,149 @@ MUTANTS: Mapping[str, Mutant] = {
         "page_limit > MAX_BURST[11:0] ? MAX_BURST[11:0] : page_limit",
         "MAX_BURST[11:0]",
         "random_runs",
-        kernel=True,
+        bench=DECODE_KERNEL,
     ),
     "done_before_the_last_answer": Mutant(
         "common/axi_write_mover.v",
         "pending || in_burst || m_axi_wvalid || unanswered != NONE",
         "pending || in_burst || m_axi_wvalid",
         "done_comes_after_the_last_answer",
-        kernel=True,
+        bench=DECODE_KERNEL,
     ),
     "does_not_see_write_errors": Mutant(
         "common/axi_write_mover.v",
         "if (answer && m_axi_bresp != 2'b00) error <= 1'b1;",
         "",
         "memory_errors",
-        kernel=True,
+        bench=DECODE_KERNEL,
     ),
     "uses_a_lost_context": Mutant(
         SEQUENCER,
         "else if (context_is_lost && (is_decode || is_dump)) verdict = CONTEXT_LOST;",
         "",
         "bad_state_is_refused",
-        kernel=True,
+        bench=DECODE_KERNEL,
+    ),
+    "fabric_product_drops_a_sign": Mutant(
+        "prefill/mac_array.v",
+        "xh = {{4{a_1[i][7]}}, a_1[i][7:4]};",
+        "xh = {4'd0, a_1[i][7:4]};",
+        "random_tasks",
+        bench=MATRIX_UNIT,
+    ),
+    "next_task_overwrites_a_result": Mutant(
+        "prefill/matrix_strip.v",
+        "running && !(at_last && held_occupied)",
+        "running",
+        "random_tasks",
+        bench=MATRIX_UNIT,
+    ),
+    "mask_is_off_by_one": Mutant(
+        SOFTMAX,
+        "masked_2[i] = row < column;",
+        "masked_2[i] = row <= column;",
+        "attention",
+        TILE_ENGINE,
+    ),
+    "masked_keys_set_the_exponent": Mutant(
+        SOFTMAX, "if (row >= column && score_3[i]", "if (score_3[i]", "attention", TILE_ENGINE
+    ),
+    "scores_are_truncated": Mutant(
+        SOFTMAX,
+        "value = (value + ((64'sd1 <<< shift) >>> 1)) >>> shift;",
+        "value = value >>> shift;",
+        "attention",
+        TILE_ENGINE,
+    ),
+    "scores_have_no_limit": Mutant(
+        SOFTMAX,
+        "limited = value > LIMIT ? LIMIT : value < -LIMIT ? -LIMIT : value;",
+        "limited = value;",
+        "attention",
+        TILE_ENGINE,
+    ),
+    "probability_wraps_at_the_peak": Mutant(
+        SOFTMAX,
+        "(probability > 64'd255 ? 8'd255 : probability[7:0])",
+        "probability[7:0]",
+        "attention",
+        TILE_ENGINE,
+    ),
+    "statistics_weigh_the_keys": Mutant(
+        SOFTMAX,
+        "weight = {52'd0, scoring_statistics ? 4'd0 : v_shift_2, 8'd0};",
+        "weight = {52'd0, v_shift_2, 8'd0};",
+        "statistics",
+        TILE_ENGINE,
+    ),
+    "diagonal_counts_as_near": Mutant(
+        SOFTMAX,
+        "(i >= column ? share[23:0]",
+        "(i > column ? share[23:0]",
+        "statistics",
+        TILE_ENGINE,
+    ),
+    "old_sum_is_not_aligned": Mutant(
+        "prefill/row_statistics.v",
+        "rounded(old_sum_2, shift_keep)",
+        "old_sum_2",
+        "attention",
+        TILE_ENGINE,
+    ),
+    "slot_keeps_the_sum_of_the_block_before": Mutant(
+        "prefill/row_statistics.v",
+        "held = first_1 ? NO_TILE : old_1;",
+        "held = old_1;",
+        "attention",
+        TILE_ENGINE,
+    ),
+    "offset_of_p_is_not_added_back": Mutant(
+        ACCUMULATOR,
+        "({{32{sum_1[i][31]}}, sum_1[i]} + offset) <<< 12;",
+        "{{32{sum_1[i][31]}}, sum_1[i]} <<< 12;",
+        "attention",
+        TILE_ENGINE,
+    ),
+    "accumulator_keeps_its_scale": Mutant(
+        ACCUMULATOR,
+        "old = (old + ((64'sd1 <<< keep[i]) >>> 1)) >>> keep[i];",
+        "",
+        "attention",
+        TILE_ENGINE,
+    ),
+    "output_rows_keep_the_drop_of_another": Mutant(
+        OUTPUT,
+        "store_row <= store_row + 1'b1;",
+        "store_row <= store_row;",
+        "attention",
+        TILE_ENGINE,
+    ),
+    "slot_is_given_back_too_early": Mutant(
+        OUTPUT,
+        "slot_release <= word_comes && !reading;",
+        "slot_release <= begin_block;",
+        "slow_outputs",
+        TILE_ENGINE,
+    ),
+    "buffer_is_reused_while_jobs_are_left": Mutant(
+        LOADER,
+        "visits_open > 4'd1 && jobs_left[release_buffer] == 8'd0;",
+        "visits_open > 4'd1;",
+        "attention",
+        TILE_ENGINE,
+    ),
+    "query_block_is_used_before_it_is_there": Mutant(
+        "prefill/tile_issue.v",
+        "wire loaded = k_loaded[s_job_buffer] && q_loaded[s_job_slot[SLOT_BITS-1:0]] &&",
+        "wire loaded = k_loaded[s_job_buffer] &&",
+        "attention",
+        TILE_ENGINE,
+    ),
+    "value_sums_miss_the_first_key": Mutant(
+        "prefill/block_parameters.v",
+        "(v_word == 9'd0 ? 16'sd0 : running[channel]) + value;",
+        "(v_word == 9'd0 ? 16'sd0 : running[channel] + value);",
+        "attention",
+        TILE_ENGINE,
     ),
 }

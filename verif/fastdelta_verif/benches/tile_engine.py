@@ -48,6 +48,7 @@ from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
 TIME_LIMIT = {"timeout_time": 40, "timeout_unit": "ms"}
+QUIET_CYCLES = 10_000
 ATTEND, STATISTICS, POOL = range(3)
 JOB_FIELDS = ("kind", "block", "query", "head", "slot", "opens_visit", "last")
 ROW_FIELDS = ("block", "head", "index", "last", "exponent", "far", "near")
@@ -223,7 +224,10 @@ class TileEngineTest(uvm_test):
             * (numbers.random((group, tokens)) > 0.03),
             exponent=np.where(
                 wide,
-                numbers.integers(EXPONENT_MIN, EXPONENT_MAX + 1, size=(group, tokens)),
+                numbers.choice(
+                    [EXPONENT_MIN, numbers.integers(EXPONENT_MIN, EXPONENT_MAX + 1), EXPONENT_MAX],
+                    size=(group, tokens),
+                ),
                 numbers.integers(24, 34, size=(group, tokens)),
             ),
             k=k,
@@ -349,6 +353,16 @@ class TileEngineTest(uvm_test):
             throttle.mode = mode or self.rng.choice(THROTTLES)
         self.queries.latency = (1, self.rng.choice((1, 20)))
 
+    async def _watch(self) -> None:
+        """Fail when nothing has moved for long, whatever waits."""
+        before = None
+        while True:
+            await self.domain.cycles(QUIET_CYCLES)
+            sources = (self.jobs.waiting, self.keys.waiting, self.values.waiting)
+            now = (self.scoreboard.comparisons, len(self.scoreboard.beats), *map(len, sources))
+            assert now != before, f"nothing has moved in {QUIET_CYCLES} cycles"
+            before = now
+
     async def finished(self) -> None:
         """Wait until everything has gone in and the engine says that it is idle."""
         waiting = (self.jobs.waiting, self.keys.waiting, self.values.waiting)
@@ -370,6 +384,7 @@ class TileEngineTest(uvm_test):
         self.load(self.real_operands(1, 1))
         self.domain.start()
         await self.domain.reset()
+        cocotb.start_soon(self._watch())
         await self.scenario()
         await self.finished()
         await self.domain.cycles(20)  # nothing may come any more
@@ -442,6 +457,19 @@ class ResetScenario(TileEngineTest):
         self.attend(self.random_set(1.0), self.window())
 
 
+class SlowOutputScenario(TileEngineTest):
+    """Outputs that wait for memory while the next block of their slot is at hand."""
+
+    async def scenario(self) -> None:
+        """Attend in windows of one query block, one KV block each."""
+        for mode in ("heavy", "bursts"):
+            self.load(self.random_operands(1, 8 * self.shape.block))
+            self.throttle("none")
+            self.output_sink.throttle.mode = mode
+            self.attend(self.random_set(0.0), 1)
+            await self.finished()
+
+
 class UtilisationScenario(TileEngineTest):
     """The matrix unit is busy from the first job to the last output if memory never waits."""
 
@@ -478,3 +506,8 @@ class reset_in_work(ResetScenario):  # noqa: N801
 @pyuvm.test(**TIME_LIMIT)
 class utilisation(UtilisationScenario):  # noqa: N801
     """Share of steps over a prompt."""
+
+
+@pyuvm.test(**TIME_LIMIT)
+class slow_outputs(SlowOutputScenario):  # noqa: N801
+    """Outputs of a slot are not touched before they have left."""

@@ -43,7 +43,7 @@ module block_address #(
     end
   endgenerate
 
-  localparam [17:0] SIZE = BLOCK_BYTES;
+  localparam [31:0] SIZE = BLOCK_BYTES;
 
   // One bit for each step: number of the block, its bytes, its address.
   reg [ 2:0] step;
@@ -63,7 +63,7 @@ module block_address #(
 
   always @(posedge clk) begin
     number <= {12'd0, s_request_row} * {19'd0, columns} + {20'd0, s_request_column};
-    offset <= {18'd0, number} * {32'd0, SIZE};
+    offset <= {18'd0, number} * {32'd0, SIZE[17:0]};
     if (step[1]) m_cmd_address <= base + {14'd0, offset};
   end
 

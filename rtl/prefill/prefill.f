@@ -21,6 +21,10 @@ prefill/keyed_accumulator.v
 prefill/attention_output.v
 prefill/tile_engine.v
 prefill/job_reader.v
+prefill/kv_free_lines.v
+prefill/kv_directory.v
+prefill/kv_stream.v
+prefill/kv_cache.v
 prefill/index_leading_one.v
 prefill/index_divider.v
 prefill/index_row_bank.v
@@ -42,3 +46,4 @@ prefill/word_packer.v
 prefill/prefill_control.v
 prefill/prefill_counters.v
 prefill/prefill_sequencer.v
+prefill/prefill_kernel.v

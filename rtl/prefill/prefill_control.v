@@ -29,7 +29,8 @@ module prefill_control #(
     parameter MAX_GROUP     = 8,
     parameter KV_BUFFERS    = 4,
     parameter CACHE_LINES   = 256,
-    parameter MAX_BLOCKS    = 256
+    parameter MAX_BLOCKS    = 256,
+    parameter MAP_ENTRIES   = 32896
 ) (
     input wire clk,
     input wire rst_n,
@@ -186,6 +187,7 @@ module prefill_control #(
       .hwif_in_shape3_kv_buffers          (KV_BUFFERS[7:0]),
       .hwif_in_shape4_cache_lines         (CACHE_LINES[15:0]),
       .hwif_in_shape4_max_blocks          (MAX_BLOCKS[15:0]),
+      .hwif_in_shape5_map_entries         (MAP_ENTRIES),
       .hwif_in_cycles_low_value           (counters[0*32+:32]),
       .hwif_in_cycles_high_value          (counters[1*32+:32]),
       .hwif_in_index_cycles_low_value     (counters[2*32+:32]),

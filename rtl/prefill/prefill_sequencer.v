@@ -88,6 +88,7 @@ module prefill_sequencer #(
     output wire cancel,
 
     input wire index_done,         // one cycle: the index generator is done
+    input wire map_overflow,       // a head's map has no room
     input wire list_is_too_long,   // the list that is to be written has no room
     input wire reader_done,        // one cycle: the job reader is done
     input wire bad_job,            // the list that is read breaks a rule
@@ -296,7 +297,8 @@ module prefill_sequencer #(
     if (read_fails) failure = READ_ERROR;
     else if (write_fails) failure = WRITE_ERROR;
     else if (attending && bad_job) failure = BAD_JOB;
-    else if (indexing && list_is_too_long) failure = MAP_OVERFLOW;
+    else if (indexing && map_overflow) failure = MAP_OVERFLOW;
+    else if (indexing && list_is_too_long) failure = BAD_ADDRESS;
     else failure = OK;
   end
   wire failing = (indexing || attending) && failure != OK;

@@ -45,6 +45,7 @@ class Register(IntEnum):
     SHAPE2 = 0x110
     SHAPE3 = 0x114
     SHAPE4 = 0x118
+    SHAPE5 = 0x11C
     CYCLES_LOW = 0x140
     CYCLES_HIGH = 0x144
     INDEX_CYCLES_LOW = 0x148
@@ -107,11 +108,11 @@ class Status(IntEnum):
     BAD_TOKENS = 3
     # gamma, divergence_limit, min_blocks, max_blocks or hot_threshold is out of its range.
     BAD_PARAMETER = 4
-    # An address or job_stride is not a multiple of 64 bytes, or job_stride has no room for the shortest job list.
+    # An address or job_stride is not a multiple of 64 bytes, or job_stride has no room for a job list that is to be written, or for the shortest there is.
     BAD_ADDRESS = 5
     # A job list breaks a rule of the format, or is longer than job_stride.
     BAD_JOB = 6
-    # The selected blocks do not fit: their job list is longer than job_stride.
+    # A head is query-aware, and its map has more than MAP_ENTRIES entries.
     MAP_OVERFLOW = 7
     # A read was answered SLVERR or DECERR.
     READ_ERROR = 8

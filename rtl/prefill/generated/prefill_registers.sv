@@ -82,6 +82,7 @@ module prefill_registers (
         input wire [7:0] hwif_in_shape3_kv_buffers,
         input wire [15:0] hwif_in_shape4_cache_lines,
         input wire [15:0] hwif_in_shape4_max_blocks,
+        input wire [31:0] hwif_in_shape5_map_entries,
         input wire [31:0] hwif_in_cycles_low_value,
         input wire [31:0] hwif_in_cycles_high_value,
         input wire [31:0] hwif_in_index_cycles_low_value,
@@ -352,6 +353,7 @@ module prefill_registers (
     logic decoded_reg_strb_shape2;
     logic decoded_reg_strb_shape3;
     logic decoded_reg_strb_shape4;
+    logic decoded_reg_strb_shape5;
     logic decoded_reg_strb_cycles_low;
     logic decoded_reg_strb_cycles_high;
     logic decoded_reg_strb_index_cycles_low;
@@ -435,6 +437,7 @@ module prefill_registers (
         decoded_reg_strb_shape2 = cpuif_req_masked & (cpuif_addr == 12'h110) & !cpuif_req_is_wr;
         decoded_reg_strb_shape3 = cpuif_req_masked & (cpuif_addr == 12'h114) & !cpuif_req_is_wr;
         decoded_reg_strb_shape4 = cpuif_req_masked & (cpuif_addr == 12'h118) & !cpuif_req_is_wr;
+        decoded_reg_strb_shape5 = cpuif_req_masked & (cpuif_addr == 12'h11c) & !cpuif_req_is_wr;
         decoded_reg_strb_cycles_low = cpuif_req_masked & (cpuif_addr == 12'h140) & !cpuif_req_is_wr;
         decoded_reg_strb_cycles_high = cpuif_req_masked & (cpuif_addr == 12'h144) & !cpuif_req_is_wr;
         decoded_reg_strb_index_cycles_low = cpuif_req_masked & (cpuif_addr == 12'h148) & !cpuif_req_is_wr;
@@ -1448,6 +1451,9 @@ always @(*) begin
         if(rd_mux_addr == 12'h118) begin
             readback_data_var[15:0] = hwif_in_shape4_cache_lines;
             readback_data_var[31:16] = hwif_in_shape4_max_blocks;
+        end
+        if(rd_mux_addr == 12'h11c) begin
+            readback_data_var[31:0] = hwif_in_shape5_map_entries;
         end
         if(rd_mux_addr == 12'h140) begin
             readback_data_var[31:0] = hwif_in_cycles_low_value;

@@ -599,6 +599,17 @@ class prefill_registers__shape4(uvm_reg):
         self.max_blocks.configure(self, 16, 16, "RO", True, 0x0, False, True, False)
 
 
+# Reg - prefill_registers.shape5
+class prefill_registers__shape5(uvm_reg):
+
+    def __init__(self, name: str = "shape5"):
+        super().__init__(name, 32, uvm_coverage_model_e.UVM_NO_COVERAGE)
+        self.map_entries = uvm_reg_field("map_entries")
+
+    def build(self) -> None:
+        self.map_entries.configure(self, 32, 0, "RO", True, 0x0, False, True, False)
+
+
 # Reg - prefill_registers.cycles_low
 class prefill_registers__cycles_low(uvm_reg):
 
@@ -1030,6 +1041,7 @@ class prefill_registers(uvm_reg_block):
         self.shape2 = prefill_registers__shape2("shape2")
         self.shape3 = prefill_registers__shape3("shape3")
         self.shape4 = prefill_registers__shape4("shape4")
+        self.shape5 = prefill_registers__shape5("shape5")
         self.cycles_low = prefill_registers__cycles_low("cycles_low")
         self.cycles_high = prefill_registers__cycles_high("cycles_high")
         self.index_cycles_low = prefill_registers__index_cycles_low("index_cycles_low")
@@ -1208,6 +1220,11 @@ class prefill_registers(uvm_reg_block):
 
         self.shape4.build()
         self.get_default_map().add_reg(self.shape4, 0x118, "RO")
+        self.shape5 = prefill_registers__shape5("shape5")
+        self.shape5.configure(self, None, "")
+
+        self.shape5.build()
+        self.get_default_map().add_reg(self.shape5, 0x11c, "RO")
         self.cycles_low = prefill_registers__cycles_low("cycles_low")
         self.cycles_low.configure(self, None, "")
 

@@ -170,6 +170,9 @@ class PrefillShape:
         Most query heads of a KV head: 1 to 8.
     bus_width
         Bits of every memory port's beats: 64 to 512, a power of two; its bytes divide a block.
+    map_entries
+        Entries of the largest map of a query-aware head, ``N (N + 1) / 2`` with N blocks: 3 to
+        2,098,176.
 
     Raises
     ------
@@ -189,6 +192,7 @@ class PrefillShape:
     max_blocks: int = 256
     max_group: int = 8
     bus_width: int = 512
+    map_entries: int = 32_896
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -204,6 +208,7 @@ class PrefillShape:
             ("max_blocks", 2, 2048),
             ("max_group", 1, 8),
             ("bus_width", 64, 512),
+            ("map_entries", 3, 2_098_176),
         ):
             value = getattr(self, name)
             _require(low <= value <= high, f"{name}={value}: allowed are {low} to {high}")

@@ -39,7 +39,7 @@ from fastdelta.errors import (
 )
 from fastdelta.interface import load_interface
 from fastdelta.reference.decode_model import StateImage
-from fastdelta.shapes import DecodeShape
+from fastdelta.shapes import DecodeShape, PrefillShape
 from fastdelta.sim import Fault, FaultKind, open_device
 from fastdelta.sim.paths import overlay_folder
 
@@ -403,8 +403,12 @@ def test_unknown_boards_and_options_are_named() -> None:
         opened(overlay=Path("decode.xclbin"))
     with pytest.raises(InputError, match="head_dim=20"):
         Accelerator.open("decode", head_dim=20)
-    with pytest.raises(InputError, match='available is "decode"'):
-        Accelerator.open("prefill")
+    with pytest.raises(InputError, match="available are decode, prefill"):
+        Accelerator.open("train")
+    with pytest.raises(InputError, match="needs a DecodeShape"):
+        Accelerator.open("decode", shape=PrefillShape())
+    with pytest.raises(InputError, match="unknown options a_log"):
+        Accelerator.open("prefill", a_log=np.zeros(4))
 
 
 def test_overlay_without_a_decode_kernel_is_refused() -> None:

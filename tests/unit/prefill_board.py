@@ -71,6 +71,7 @@ class PrefillBoard(ModelCard):
         self.registers[Register.SHAPE2] = s.array_rows | s.array_columns << 16
         self.registers[Register.SHAPE3] = s.bus_width | s.max_group << 16 | s.kv_buffers << 24
         self.registers[Register.SHAPE4] = s.cache_lines | s.max_blocks << 16
+        self.registers[Register.SHAPE5] = s.map_entries
 
     def operands(self, kv_heads, group, tokens, q, k, v):
         """Read the operands of a run from memory, and check what repeats or pads them."""

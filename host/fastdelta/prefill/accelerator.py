@@ -56,7 +56,7 @@ from fastdelta.prefill.results import PrefillCounters, PrefillCycles, PrefillRes
 from fastdelta.prefill.runs import PrefillKernel, PrefillQueue, RunParameters, copy
 from fastdelta.reference.index_model import IndexParameters
 from fastdelta.reference.sparse_index import IndexSet, Pattern, SelectionParameters
-from fastdelta.registers.prefill import FLAGS_CACHE, VERSION_VALUE, Mode, Register
+from fastdelta.registers.prefill import FLAGS_CACHE, VERSION_VALUE, Mode, Register, Status
 from fastdelta.results import Provenance, Seconds
 from fastdelta.shapes import BUFFER_ALIGNMENT, PrefillShape
 
@@ -249,7 +249,12 @@ class PrefillAccelerator:
             versions={"kernel": version, **board.info.versions},
         )
         self.watchdog_cycles = watchdog_cycles
-        self._queue = PrefillQueue(board, timeout)
+        overflow = (
+            "a head is query-aware, and its map of block pairs has more than the "
+            f"{self.shape.map_entries:,} entries that this kernel holds: pass tau=0, fewer tokens, "
+            "or open a kernel with larger map_entries"
+        )
+        self._queue = PrefillQueue(board, timeout, {Status.MAP_OVERFLOW.name: overflow})
 
     @property
     def timeout(self) -> float:
@@ -275,6 +280,7 @@ class PrefillAccelerator:
                 Register.SHAPE2,
                 Register.SHAPE3,
                 Register.SHAPE4,
+                Register.SHAPE5,
             )
         ]
         strips, row_arrays, lut_arrays, slots = words[1].to_bytes(4, "little")
@@ -293,6 +299,7 @@ class PrefillAccelerator:
                 max_blocks=words[4] >> 16,
                 max_group=max_group,
                 bus_width=bus_width,
+                map_entries=words[5],
             )
             if found.block != words[0] & 0xFFFF:
                 raise ValueError(f"blocks of {words[0] & 0xFFFF} tokens from {found}")

@@ -175,6 +175,8 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
         Card with the kernel.
     timeout : float
         Seconds that a run may take.
+    explanations : mapping
+        For names of status codes, what they mean for this kernel and what to do.
 
     Attributes
     ----------
@@ -186,8 +188,11 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
 
     diagnostic_registers = tuple(register for register in Register if register > Register.ISR)
 
-    def __init__(self, board: Board[PrefillKernel], timeout: float) -> None:
+    def __init__(
+        self, board: Board[PrefillKernel], timeout: float, explanations: Mapping[str, str]
+    ) -> None:
         super().__init__(board, timeout)
+        self._explanations = explanations
         self.buffers = Buffers(board)
         self.when_reset: list[Callable[[], None]] = []
 
@@ -301,6 +306,8 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
         kind: type[KernelError] = KernelStatusError
         if common is not None:
             kind, text = common
+        elif status_name(code) in self._explanations:
+            text = f"{ended}: {self._explanations[status_name(code)]}."
         elif code == Status.OK:
             text = f"{what} ended without writing a result block. {self._diagnosis()}"
         else:

@@ -9,7 +9,7 @@
 //   A request is for one block of memory; s_k and s_v bring the blocks in the order of their
 //   requests. m_k has K of every visit, m_v has V of every visit without k_only.
 //   K and V run apart, as far as PREFETCH visits.
-// Latency: 4 cycles from a visit to its requests, or 7 to its first beat from a line, when nothing
+// Latency: 3 cycles from a visit to its requests, or 7 to its first beat from a line, when nothing
 //   is before it; 2 cycles from memory beat to output beat.
 // Throughput: one beat a cycle on each output, no gap between visits known ahead. Up to PREFETCH
 //   visits behind the one whose beats pass are decided and asked for.

@@ -6,10 +6,10 @@
 //   hot line if left > hot_threshold and one is free, else in a cold line if one is free.
 //   A visit with k_only comes from memory and leaves no trace; without cache_enable all do.
 // Protocol: start empties all lines; then uses_write for every block before the first visit that
-//   uses it, not while a visit is inside. give_k, with give_v unless only K is needed, for one cycle
-//   when both queues have room. A line may be given out again while an older visit still has to read
-//   it: whoever reads and writes lines must do so in the order of the visits.
-// Latency: 3 cycles from a visit to give_k. Throughput: one visit in 3 cycles.
+//   uses it, not while a visit is inside. give_k for one cycle when both queues have room, with
+//   give_v unless only K is needed. A line may be given out again while an older visit still has to
+//   read it: whoever reads and writes lines must do so in the order of the visits.
+// Latency: 2 cycles from a visit to give_k. Throughput: one visit in 3 cycles.
 `default_nettype none
 
 module kv_directory #(
@@ -84,7 +84,7 @@ module kv_directory #(
   wire hot_available, cold_available;
   wire [LINE_BITS-1:0] hot_line, cold_line;
 
-  wire give = state == GIVE && k_room && (k_only || v_room);
+  wire give = state == GIVE && k_room && v_room;
   wire counted = give && !k_only;
   wire tracked = counted && cache_enable;
   wire wanted = tracked && !hit && needed;
@@ -119,7 +119,7 @@ module kv_directory #(
     end
     if (state == LOOK) begin
       left <= left_after;
-      hit <= present && cache_enable && !k_only;
+      hit <= present && !k_only;
       needed <= left_after != 16'd0;
       is_hot <= left_after > hot_threshold;
       line <= entry_line;

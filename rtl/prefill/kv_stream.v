@@ -8,7 +8,7 @@
 //   beats of all visits in order. ahead: the request of this cycle is for a visit whose turn has not
 //   come. Lines are read and written in the order of the visits, one beat a cycle, so a visit finds
 //   what any visit before it has written, and a line can have a new owner before it was read.
-// Latency: push to request_valid 1 cycle, s_axis to m_axis 2 cycles; 4 cycles from a push to the
+// Latency: push to request_valid 1 cycle, s_axis to m_axis 2 cycles; 5 cycles from a push to the
 //   first beat of a line.
 // Throughput: one beat a cycle, no gap between visits that are queued and whose beats are there.
 // Limits: DEPTH visits wait beside the one whose beats pass.

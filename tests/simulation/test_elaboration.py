@@ -34,6 +34,10 @@ LEGAL: dict[tuple[str, str], list[dict[str, int]]] = {
         {"SLOTS": 2, "MAX_BLOCKS": 2, "BUS_WIDTH": 64},
         {"SLOTS": 64, "MAX_BLOCKS": 2048, "BUS_WIDTH": 256},
     ],
+    ("prefill", "kv_cache"): [
+        {"BLOCK": 8, "HEAD_DIM": 16, "CACHE_LINES": 2, "BUS_WIDTH": 64, "PREFETCH": 1},
+        {"HEAD_DIM": 192, "CACHE_LINES": 1024, "MAX_BLOCKS": 2048, "PREFETCH": 16},
+    ],
     ("prefill", "matrix_unit"): [
         {"STRIPS": 1, "ROW_ARRAYS": 1, "LUT_ARRAYS": 0, "ARRAY_ROWS": 2, "DEPTH_WIDTH": 1},
         {"STRIPS": 4, "ROW_ARRAYS": 1, "LUT_ARRAYS": 1, "ARRAY_ROWS": 3, "OPERAND_LATENCY": 16},
@@ -96,6 +100,16 @@ ILLEGAL = [
     ("prefill", "job_reader", {"MAX_BLOCKS": 100}, "MAX_BLOCKS"),
     ("prefill", "job_reader", {"BUS_WIDTH": 32}, "BUS_WIDTH"),
     ("prefill", "job_reader", {"BUS_WIDTH": 1024}, "BUS_WIDTH"),
+    ("prefill", "kv_cache", {"BLOCK": 256}, "BLOCK"),
+    ("prefill", "kv_cache", {"BLOCK": 32}, "BLOCK"),
+    ("prefill", "kv_cache", {"HEAD_DIM": 320}, "HEAD_DIM"),
+    ("prefill", "kv_cache", {"HEAD_DIM": 96}, "HEAD_DIM"),
+    ("prefill", "kv_cache", {"CACHE_LINES": 1}, "CACHE_LINES"),
+    ("prefill", "kv_cache", {"CACHE_LINES": 48}, "CACHE_LINES"),
+    ("prefill", "kv_cache", {"MAX_BLOCKS": 96}, "MAX_BLOCKS"),
+    ("prefill", "kv_cache", {"BUS_WIDTH": 32}, "BUS_WIDTH"),
+    ("prefill", "kv_cache", {"PREFETCH": 0}, "PREFETCH"),
+    ("prefill", "kv_cache", {"PREFETCH": 17}, "PREFETCH"),
     ("prefill", "matrix_unit", {"QUEUE_DEPTH": 12}, "QUEUE_DEPTH"),
     ("prefill", "matrix_unit", {"OPERAND_LATENCY": 0}, "OPERAND_LATENCY"),
 ]

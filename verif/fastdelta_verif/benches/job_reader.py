@@ -30,7 +30,7 @@ from fastdelta_verif.job_lists import (
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
-TIME_LIMIT = {"timeout_time": 20, "timeout_unit": "ms"}
+TIME_LIMIT = {"timeout_time": 2, "timeout_unit": "ms"}
 JOB_FIELDS = ("kind", "block", "query", "head", "slot", "opens_visit", "last")
 VISIT_FIELDS = ("block", "jobs", "k_only")
 

@@ -87,7 +87,7 @@ module row_statistics #(
     exponent_2 <= greater;
     old_sum_2 <= first_1 ? 61'd0 : old_sum_1;
     tile_sum_2 <= tile_sum_1;
-    shift_keep <= clamped(keep);
+    shift_keep <= first_1 ? 6'd48 : clamped(keep);  // exponents near NO_TILE keep nothing either
     shift_join <= clamped(join_shift);
 
     if (shift_valid) begin

@@ -43,7 +43,7 @@ packages: ## install the Debian packages that the tests use, if missing
 	tools/install_packages.sh
 
 .PHONY: demo
-demo: setup ## a small language model reads and continues a text on the simulated card
+demo: setup ## language models on the simulated card: one continues a text, one says its first token
 	$(BIN)/fastdelta demo
 
 .PHONY: test

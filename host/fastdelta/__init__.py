@@ -3,6 +3,7 @@
 
 from fastdelta._version import __version__
 from fastdelta.accelerator import Accelerator
+from fastdelta.reference.sparse_index import IndexSet
 from fastdelta.shapes import DecodeShape, PrefillShape
 
-__all__ = ["Accelerator", "DecodeShape", "PrefillShape", "__version__"]
+__all__ = ["Accelerator", "DecodeShape", "IndexSet", "PrefillShape", "__version__"]

@@ -174,7 +174,7 @@ module prefill_kernel #(
       illegal_parameter_HEAD_DIM stop ();
     end
     if (BLOCK < 8 || BLOCK > 128 || BLOCK % BEAT_BYTES != 0) begin : g_block
-      illegal_ROW_ARRAYS_times_ARRAY_ROWS stop ();
+      illegal_parameter_ROW_ARRAYS_times_ARRAY_ROWS stop ();
     end
   endgenerate
 

@@ -2,7 +2,7 @@
 // One tensor of the KV cache: its lines, and the beats of the visits in order.
 //
 // Purpose: for each decided visit BEATS beats come from memory, and are written to a line on their
-//   way if they are to be kept, or come from a line.
+//   way if they are to be kept, or come from a line; what comes from a line is not kept again.
 // Protocol: push while room queues a visit. Blocks from memory are asked for in the order of the
 //   visits, as soon as they are queued; s_axis brings their beats in this order. m_axis has the
 //   beats of all visits in order. ahead: the request of this cycle is for a visit whose turn has not
@@ -130,8 +130,7 @@ module kv_stream #(
   reg write;
   reg [ADDRESS_BITS-1:0] write_address;
 
-  wire advance_out = m_axis_tready || !m_axis_tvalid;
-  wire advance = advance_out || !beat_valid;
+  wire advance = m_axis_tready || !m_axis_tvalid;
 
   assign move = active && advance && (now_from_line || s_axis_tvalid);
   assign s_axis_tready = active && advance && !now_from_line;
@@ -144,15 +143,15 @@ module kv_stream #(
       write <= 1'b0;
     end else begin
       if (advance) beat_valid <= move;
-      if (advance_out) m_axis_tvalid <= beat_valid;
-      write <= move && !now_from_line && now_keep;
+      if (advance) m_axis_tvalid <= beat_valid;
+      write <= move && now_keep;
     end
     if (move) begin
       beat_from_line <= now_from_line;
       write_address  <= address;
     end
     if (move && !now_from_line) memory_beat <= s_axis_tdata;
-    if (advance_out) m_axis_tdata <= beat_from_line ? line_beat : memory_beat;
+    if (advance) m_axis_tdata <= beat_from_line ? line_beat : memory_beat;
   end
 
   always @(posedge clk) begin

@@ -28,7 +28,7 @@ def test_legal_lists(simulate: Simulate, name: str) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 def test_broken_lists(simulate: Simulate, name: str) -> None:
-    rounds = 1 if READERS[name].simulator == "icarus" else 4
+    rounds = 1 if READERS[name].simulator == "icarus" else 3
     simulate(READERS[name], "job_reader", "broken_lists", {"rounds": rounds})
 
 

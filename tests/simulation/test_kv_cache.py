@@ -31,7 +31,7 @@ CACHES = {
 
 @pytest.mark.parametrize("name", CACHES)
 def test_random_lists(simulate: Simulate, name: str) -> None:
-    heads = 8 if CACHES[name].simulator == "icarus" else 25
+    heads = 8 if CACHES[name].simulator == "icarus" else 18
     simulate(CACHES[name], "kv_cache", "random_lists", {"heads": heads})
 
 

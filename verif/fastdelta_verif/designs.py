@@ -66,6 +66,15 @@ MATRIX_BASE: Mapping[str, int] = {
     "QUEUE_DEPTH": 8,
     "OPERAND_LATENCY": 1,
 }
+READER_BASE: Mapping[str, int] = {"SLOTS": 16, "MAX_BLOCKS": 64, "BUS_WIDTH": 64}
+CACHE_BASE: Mapping[str, int] = {
+    "BLOCK": 8,
+    "HEAD_DIM": 16,
+    "CACHE_LINES": 4,
+    "MAX_BLOCKS": 64,
+    "BUS_WIDTH": 64,
+    "PREFETCH": 4,
+}
 TILE_BASE: Mapping[str, int] = {
     "STRIPS": 3,
     "ROW_ARRAYS": 2,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fastdelta_verif.build import REPOSITORY, Design, needed_sources, rtl_sources
-from fastdelta_verif.designs import BASE, MATRIX_BASE, TILE_BASE
+from fastdelta_verif.designs import BASE, CACHE_BASE, MATRIX_BASE, READER_BASE, TILE_BASE
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ DECODE_OPTIONS = {"commands": 16, "runs": 8, "rounds": 1}
 DECODE_CORE = MutantBench("decode", "decode_core", BASE, DECODE_OPTIONS)
 DECODE_KERNEL = MutantBench("decode", "decode_kernel", BASE, DECODE_OPTIONS)
 MATRIX_UNIT = MutantBench("prefill", "matrix_unit", MATRIX_BASE, {"tasks": 40})
+JOB_READER = MutantBench("prefill", "job_reader", READER_BASE, {"lists": 12, "rounds": 1})
+KV_CACHE = MutantBench("prefill", "kv_cache", CACHE_BASE, {"heads": 20})
 TILE_ENGINE = MutantBench("prefill", "tile_engine", TILE_BASE, {"prompts": 5, "blocks": 4})
 
 
@@ -105,6 +107,7 @@ class Mutant:
 LANES, FINISH = "decode/decode_lanes.v", "decode/decode_finish.v"
 CORE, SEQUENCER = "decode/decode_core.v", "decode/decode_sequencer.v"
 SOFTMAX, ACCUMULATOR = "prefill/tile_softmax.v", "prefill/keyed_accumulator.v"
+READER, DIRECTORY, STREAM = "prefill/job_reader.v", "prefill/kv_directory.v", "prefill/kv_stream.v"
 LOADER, OUTPUT = "prefill/tile_loader.v", "prefill/attention_output.v"
 
 MUTANTS: Mapping[str, Mutant] = {
@@ -318,5 +321,67 @@ MUTANTS: Mapping[str, Mutant] = {
         "(v_word == 9'd0 ? 16'sd0 : running[channel] + value);",
         "attention",
         TILE_ENGINE,
+    ),
+    "visit_is_given_before_it_is_checked": Mutant(
+        READER,
+        "if (give) given_pointer <= write_pointer;",
+        "given_pointer <= write_pointer;",
+        "broken_lists",
+        JOB_READER,
+    ),
+    "window_may_end_with_open_slots": Mutant(
+        READER, "|| closed_pairs != due_pairs;", ";", "broken_lists", JOB_READER
+    ),
+    "use_of_the_record_before_is_missed": Mutant(
+        READER,
+        "!none_yet && block == last_block ? last_left : left_read;",
+        "left_read;",
+        "broken_lists",
+        JOB_READER,
+    ),
+    "broken_list_leaves_its_beats": Mutant(
+        READER, "DRAIN: if (beats_left == 24'd0)", "DRAIN:", "broken_lists", JOB_READER
+    ),
+    "hot_half_takes_the_threshold_itself": Mutant(
+        DIRECTORY,
+        "left_after > hot_threshold;",
+        "left_after >= hot_threshold;",
+        "random_lists",
+        KV_CACHE,
+    ),
+    "hot_block_finds_no_cold_line": Mutant(
+        DIRECTORY,
+        "wanted && !keep_hot && cold_available;",
+        "wanted && !is_hot && cold_available;",
+        "random_lists",
+        KV_CACHE,
+    ),
+    "live_line_gets_another_block": Mutant(
+        DIRECTORY,
+        "wanted && !keep_hot && cold_available;",
+        "wanted && !keep_hot;",
+        "random_lists",
+        KV_CACHE,
+    ),
+    "lines_of_the_head_before_are_found": Mutant(
+        DIRECTORY,
+        "<= {1'b0, {LINE_BITS{1'b0}}, uses_value};",
+        "<= {present, entry_line, uses_value};",
+        "random_lists",
+        KV_CACHE,
+    ),
+    "line_is_written_by_all_visits": Mutant(
+        STREAM,
+        "write <= move && now_keep;",
+        "write <= move && !now_from_line;",
+        "random_lists",
+        KV_CACHE,
+    ),
+    "visit_begins_before_it_was_asked_for": Mutant(
+        STREAM,
+        "load = level != unasked && (!active",
+        "load = level != 5'd0 && (!active",
+        "random_lists",
+        KV_CACHE,
     ),
 }

@@ -172,7 +172,7 @@ class KVCacheTest(uvm_test):
         rng = self.rng
         group = rng.choice([1, 2, 3, 8])
         window = rng.choice([1, 1, 2, 4, 8])
-        blocks = rng.choice([1, 2, 3, rng.randint(2, 8), rng.randint(8, 24)])
+        blocks = rng.choice([rng.randint(1, 3), rng.randint(2, 8), rng.randint(6, 24)])
         shape = ListShape(min(blocks, self.max_blocks), group, window)
         pairs = random_pairs(rng, shape, rng.choice([0.1, 0.4, 0.8]))
         reading = read_job_list(list_of(records_of(pairs, window), shape), shape)
@@ -244,7 +244,11 @@ class KVCacheTest(uvm_test):
     async def drained(self) -> None:
         """Wait until all is done, then look at everything that must hold."""
         board, compare = self.scoreboard, self.scoreboard.compare
+        taken = False
         while self.visits.waiting or any(board.beats.values()):
+            if taken:
+                compare("busy before the last beat", int(self.dut.busy.value), 1)
+            taken = not self.visits.waiting
             await self.domain.edge
         await self.domain.cycles(3)
         compare("busy", int(self.dut.busy.value), 0)
@@ -313,7 +317,10 @@ class random_lists(KVCacheTest):  # noqa: N801 - cocotb takes the class name as 
         for _ in range(self.settings.options["heads"]):
             self.throttle()
             uses, visits = self.random_list()
-            threshold = rng.choice([0, 1, max(uses) // 2, max(uses), 0xFFFF])
+            # Often what some block has left after its first visit, where hot and cold meet.
+            met = dict(reversed([(visit.block, visit.jobs) for visit in visits]))
+            left = [uses[block] - jobs for block, jobs in met.items()]
+            threshold = rng.choice([0, max(uses) // 2, rng.choice(left), rng.choice(left), 0xFFFF])
             if rng.random() < 0.3:
                 visits = self.with_k_only(visits, len(uses))
             enabled = rng.random() < 0.9
@@ -350,9 +357,9 @@ class index_visits(KVCacheTest):  # noqa: N801
 
     async def scenario(self) -> None:
         """Run them on an empty cache, and between visits that are kept."""
-        for _ in range(4):
+        for _ in range(3):
             self.throttle()
-            blocks = self.rng.randint(1, 12)
+            blocks = self.rng.randint(1, 9)
             await self.begin([2] * blocks, threshold=1)
             k_only = [Visit(block, self.rng.randint(1, 8), True) for block in range(blocks)] * 2
             self.expect(k_only)

@@ -19,13 +19,15 @@ from typing import Any, Literal, TypeVar, overload
 
 import numpy.typing as npt
 
-from fastdelta.boards import ENGINES, open_board
+from fastdelta.boards import ENGINES, SIMULATED, open_board
 from fastdelta.decode.accelerator import DEFAULT_BUFFER_BYTES, DEFAULT_TIMEOUT, DecodeAccelerator
 from fastdelta.errors import InputError
 from fastdelta.prefill.accelerator import PrefillAccelerator
 from fastdelta.shapes import DecodeShape, PrefillShape
 
 Shape = TypeVar("Shape", DecodeShape, PrefillShape)
+
+_PREFILL_HANG_CYCLES = 4_000_000  # selection works long without memory on the largest prompts
 
 
 class Accelerator:
@@ -183,6 +185,8 @@ def _open_prefill(
     watchdog_cycles: int | None,
     options: Mapping[str, Any],
 ) -> PrefillAccelerator:
+    if isinstance(board, str) and board.startswith(SIMULATED):
+        options = {"hang_cycles": _PREFILL_HANG_CYCLES, **options}
     opened = open_board(board, ENGINES["prefill"], shape=shape, overlay=overlay, options=options)
     try:
         return PrefillAccelerator(opened, shape, timeout=timeout, watchdog_cycles=watchdog_cycles)

@@ -44,6 +44,7 @@ from fastdelta.shapes import DecodeShape, PrefillShape
 FULL_SHAPE = DecodeShape()
 DEFAULT_READ_LATENCY = 64
 SHOWN_BYTES = 480  # of the passage
+SHOWN_CHARACTERS = 20  # of the end of a text in a table
 
 app = typer.Typer(
     help="Accelerators for long-context language models on a real or a simulated Alveo card.",
@@ -409,27 +410,27 @@ def first_token_table(report: FirstTokenReport) -> Table:
     """Return the first tokens for people, one row a passage."""
     where = (
         _where({"simulated": report.simulated, "board": report.board}, report.clock_mhz)
+        + " The cycles are those of the full-attention layers alone; all else runs on the host."
         if report.board != MODEL_BOARD
         else "Computed by the bit-exact model: no card, no cycles."
     )
     table = Table(
         title=f"First token of gemma-3-270m after {report.tokens:,} tokens: the same as in FP32 "
         f"after {report.same_tokens} of {len(report.passages)} passages",
-        caption=f"{where} The cycles are those of the full-attention layers alone; all else runs "
-        "on the host.",
+        caption=where,
         title_justify="left",
         caption_justify="left",
     )
-    table.add_column("end of the text")
+    table.add_column("end of the text", min_width=SHOWN_CHARACTERS + 4, no_wrap=True)
     table.add_column("card")
     table.add_column("FP32")
-    table.add_column("logit difference", justify="right")
-    table.add_column("kernel cycles", justify="right")
-    table.add_column(f"ms at {report.clock_mhz:g} MHz", justify="right")
+    table.add_column("logits\ndiffer", justify="right")
+    table.add_column("kernel\ncycles", justify="right")
+    table.add_column(f"ms at\n{report.clock_mhz:g} MHz", justify="right")
     for passage in report.passages:
         milliseconds = report.milliseconds(passage)
         table.add_row(
-            Text("... " + " ".join(passage.passage[-60:].split())),
+            Text("... " + " ".join(passage.passage[-SHOWN_CHARACTERS:].split())),
             Text(repr(passage.token)),
             Text(repr(passage.reference)),
             f"{passage.logit_difference:.2f}",

@@ -39,9 +39,9 @@ SHAPES = {
 }
 
 
-def prefill_kernel(shape: str) -> Design:
+def prefill_kernel(shape: str, simulator: str = "verilator") -> Design:
     sources = needed_sources("prefill_kernel", rtl_sources("prefill"))
-    return Design("prefill_kernel", sources, rtl_parameters(SHAPES[shape]))
+    return Design("prefill_kernel", sources, rtl_parameters(SHAPES[shape]), simulator)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -60,3 +60,8 @@ def test_limits_of_shape(simulate: Simulate, shape: str) -> None:
 
 def test_interruptions(simulate: Simulate) -> None:
     simulate(prefill_kernel("block_8"), "prefill_kernel", "interruptions", {"rounds": 1})
+
+
+def test_second_simulator(simulate: Simulate) -> None:
+    options = {"runs": 3, "blocks": 2}
+    simulate(prefill_kernel("block_8", "icarus"), "prefill_kernel", "random_runs", options)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyuvm
+from pyuvm import uvm_reg, uvm_status_e
 
 from fastdelta.prefill.job_lists import list_words, make_job_lists
 from fastdelta.reference.sparse_index import IndexSet
@@ -28,7 +29,8 @@ from fastdelta.registers.prefill import (
     Status,
 )
 from fastdelta_verif.agents.axi4_memory import DECERR, SLVERR
-from fastdelta_verif.cells.stand_in.prefill import PrefillStandInModel
+from fastdelta_verif.agents.axi_lite import LiteAdapter
+from fastdelta_verif.cells.stand_in.prefill import WORD, PrefillStandInModel
 from fastdelta_verif.environments.prefill_kernel import (
     ALIGNMENT,
     POINTERS,
@@ -38,6 +40,7 @@ from fastdelta_verif.environments.prefill_kernel import (
     Run,
     visits_of,
 )
+from fastdelta_verif.registers.prefill import prefill_registers
 
 STEPS_PER_JOB = 10
 MODES = tuple(Mode)
@@ -391,7 +394,7 @@ class control_protocol(PrefillShellTest):  # noqa: N801
     async def scenario(self) -> None:
         """Walk through the protocol."""
         await self.constants()
-        await self.arguments_read_back()
+        await self.register_model()
         await self.queued_run()
         await self.interrupts()
 
@@ -423,22 +426,31 @@ class control_protocol(PrefillShellTest):  # noqa: N801
             await self.write(Register.CTRL, bit)
             compare("control", await self.read(Register.CTRL), CTRL_AP_IDLE)
 
-    async def arguments_read_back(self) -> None:
-        """Write random arguments and read them in another order."""
-        masks = {Register.FLAGS: 1}
-        registers = [r for r in Register if Register.MODE <= r <= Register.WATCHDOG]
-        for register in registers:
-            self.compare(register.name, await self.read(register), 0)
-        values = {r: self.rng.getrandbits(32) for r in registers}
-        for register, value in values.items():
-            await self.write(register, value)
+    async def register_model(self) -> None:
+        """Write random arguments, read them in another order: the register model predicts all."""
+        model = prefill_registers("registers")
+        model.build()
+        model.lock_model()
+        register_map = model.get_default_map()
+        register_map.set_sequencer(self.control.sequencer, LiteAdapter("adapter"))
+        register_map.set_auto_predict(True)
+        names = [r.name.lower() for r in Register if Register.MODE <= r <= Register.WATCHDOG]
+        nodes: dict[str, uvm_reg] = {}
+        for name in names:
+            block, half = name.removesuffix("_low").removesuffix("_high"), name.rpartition("_")[2]
+            node = getattr(model, block if half in ("low", "high") else name)
+            nodes[name] = getattr(node, half) if half in ("low", "high") else node
+        for _ in range(3):
+            for name in self.rng.sample(names, len(names)):
+                expected = nodes[name].get_mirrored_value()  # reading predicts as well
+                status, value = await nodes[name].read()
+                self.compare("status", status, uvm_status_e.UVM_IS_OK)
+                self.compare(name, value, expected)
+            for name in self.rng.sample(names, len(names)):
+                await nodes[name].write(self.rng.getrandbits(32) & (1 if name == "flags" else WORD))
         await self.write(Register.Q_LOW, 0x1122_3344)
         await self.write(Register.Q_LOW, 0xAABB_CCDD, strobe=0b0101)
-        values[Register.Q_LOW] = 0x11BB_33DD
-        self.rng.shuffle(registers)
-        for register in registers:
-            expected = values[register] & masks.get(register, 0xFFFF_FFFF)
-            self.compare(register.name, await self.read(register), expected)
+        self.compare("strobes", await self.read(Register.Q_LOW), 0x11BB_33DD)
 
     async def queued_run(self) -> None:
         """Write and start the next run while one runs: it begins after continue."""

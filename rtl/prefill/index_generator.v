@@ -245,8 +245,8 @@ module index_generator #(
 
   wire is_representative = heads_seen != group;
   wire [7:0] key_tokens = key_block == last_block ? ragged_tokens : BLOCK_TOKENS;
-  wire [7:0] query_tokens = (is_representative ? last_block == 12'd0 : query_block == last_block) ?
-      ragged_tokens : BLOCK_TOKENS;
+  // The representative queries fill a block unless there is only one; query_block is 0 until then.
+  wire [7:0] query_tokens = query_block == last_block ? ragged_tokens : BLOCK_TOKENS;
   wire representatives_done = heads_pooled == group;
   wire [3:0] query_slot =
       representatives_done ? POOL_SLOT + {3'd0, rows_pooled[0]} : heads_pooled;

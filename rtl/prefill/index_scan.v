@@ -89,7 +89,7 @@ module index_scan #(
   reg [1:0] state;
   reg [11:0] block;
   reg [12:0] query;  // first query block of the window
-  reg signed [13:0] distance;  // whose bit enters next; negative ones are zero
+  reg [11:0] distance;  // whose bit enters next; it wraps below 0, where nothing is causal
   reg [6:0] count;  // rows to load, of distances or pairs
   reg pair_read_1, pair_read_2;
   reg [5:0] pair_row_1, pair_row_2;
@@ -161,12 +161,12 @@ module index_scan #(
   always @(posedge clk) begin
     pair_row_1 <= pair_row_in_window[5:0];
     pair_row_2 <= pair_row_1;
-    if (shift) distance <= distance - 14'sd1;
+    if (shift) distance <= distance - 12'd1;
     case (state)
       IDLE:
       if (start) begin
         query <= 13'd0;
-        distance <= {7'd0, window} - 14'd1;
+        distance <= {5'd0, window} - 12'd1;
         count <= window;
       end
       PRELOAD: begin
@@ -180,7 +180,7 @@ module index_scan #(
         count <= window;
         if (at_last) begin
           query <= next_query;
-          distance <= {1'b0, next_query} + {7'd0, window} - 14'd1;
+          distance <= next_query[11:0] + {5'd0, window} - 12'd1;
         end
       end
     endcase
@@ -192,9 +192,9 @@ module index_scan #(
   end
 
   wire [11:0] column_address = block >> LANE_BITS;
-  wire [11:0] distance_address = distance[11:0] >> LANE_BITS;
+  wire [11:0] distance_address = distance >> LANE_BITS;
   wire [11:0] column_lane = block & (SCORE_LANES[11:0] - 12'd1);
-  wire [11:0] distance_lane = distance[11:0] & (SCORE_LANES[11:0] - 12'd1);
+  wire [11:0] distance_lane = distance & (SCORE_LANES[11:0] - 12'd1);
 
   genvar h;
   generate
@@ -209,7 +209,6 @@ module index_scan #(
       wire [SCORE_LANES-1:0] column_shifted = columns[column_address[MARK_WORD_BITS-1:0]] >> column_lane;
       wire [SCORE_LANES-1:0] distance_shifted =
           distances[distance_address[MARK_WORD_BITS-1:0]] >> distance_lane;
-      wire distance_bit = distance_shifted[0] && !distance[13];
 
       wire unused = &{1'b0, column_shifted, distance_shifted};
 
@@ -221,7 +220,7 @@ module index_scan #(
           columns[column_word[MARK_WORD_BITS-1:0]] <= column_bits;
         if (distance_write && mark_head == H[2:0])
           distances[distance_word[MARK_WORD_BITS-1:0]] <= distance_bits;
-        if (shift) near <= {near[SLOTS-2:0], distance_bit};
+        if (shift) near <= {near[SLOTS-2:0], distance_shifted[0]};
       end
 
       genvar k;

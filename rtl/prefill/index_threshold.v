@@ -211,7 +211,8 @@ module index_threshold #(
       if (decide) begin
         sum <= pass_sum;
         count <= pass_count;
-        if (mode == BEST && wanted > pass_count) ties <= wanted - pass_count;
+        // Fewer than wanted are above the largest T with as many or more that reach it.
+        if (mode == BEST) ties <= wanted - pass_count;
       end
       TIES: begin
         sum <= sum_with_tie[39:0];

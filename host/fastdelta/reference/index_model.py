@@ -276,8 +276,12 @@ def block_scores(operands: PrefillOperands, head: int, block: int) -> tuple[IntA
         Int64 [blocks], sums over the representative rows, 32 fraction bits. Both have the same
         total, about the number of rows.
     """
-    partials = row_partials(operands, head, block)
-    statistics = RowAccumulators.empty(block, 0)
+    return scores_of_rows(row_partials(operands, head, block))
+
+
+def scores_of_rows(partials: RowPartials) -> tuple[IntArray, IntArray]:
+    """Vertical and slash scores of the rows of a head, as `block_scores`."""
+    statistics = RowAccumulators.empty(partials.exponent.shape[1], 0)
     for exponent, far, near in zip(partials.exponent, partials.far, partials.near, strict=True):
         share = np.stack([far, near], axis=1)
         tile = TileProbabilities(exponent, np.zeros_like(share), share)

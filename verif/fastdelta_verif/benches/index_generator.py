@@ -7,6 +7,7 @@ The design of the launcher must name every parameter.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import cocotb
@@ -79,8 +80,8 @@ class IndexGeneratorTest(uvm_test):
         self.numbers = np.random.default_rng(self.settings.seed)
         self.shape = PrefillShape(
             head_dim=parameters["HEAD_DIM"],
-            row_arrays=parameters["BLOCK"] // 2,
-            array_rows=2,
+            row_arrays=parameters["BLOCK"] // 8,
+            array_rows=8,
             lut_arrays=0,
             array_columns=2,
             slots=parameters["SLOTS"],
@@ -133,32 +134,38 @@ class IndexGeneratorTest(uvm_test):
         """Return a run with a random window."""
         operands = random_operands(self.numbers, kind, group, tokens, self.shape.head_dim)
         settings = IndexParameters(self.shape.block, gamma, limit, *budgets)
-        return IndexCase(self.shape, operands, settings, self.random_window(group))
+        window, entries = self.random_window(group), self.parameters["MAP_ENTRIES"]
+        return IndexCase(self.shape, operands, settings, window, entries)
 
     def random_tokens(self, most_blocks: int) -> int:
         """Return a number of tokens, often at the edge of a block."""
         block, rng = self.shape.block, self.rng
-        blocks = rng.randint(1, min(most_blocks, self.parameters["MAX_BLOCKS"]))
+        most = min(most_blocks, self.parameters["MAX_BLOCKS"])
+        blocks = rng.choice([rng.randint(1, most), rng.randint(most // 2 + 1, most)])
         short = rng.choice([0, 0, 1, block - 1, rng.randint(0, block - 1)])
         return blocks * block - short
 
     def random_case(self, most_blocks: int, limit: int | None = None) -> IndexCase:
-        """Return a run with random settings."""
+        """Return a run with random settings; without a limit it is between those of the heads."""
         rng = self.rng
         tokens = self.random_tokens(most_blocks)
         blocks = self.shape.blocks(tokens)
-        least = rng.choice([0, 0, 0, 1, rng.randint(0, blocks + 1)])
-        most = rng.choice([least, 4095, 4095, rng.randint(least, least + blocks)])
-        gammas = [1, WHOLE, WHOLE - 1, 58982, 32768, rng.randint(1, WHOLE)]
-        limits = [0, 0, 167772, 167772, 1 << 21, rng.randint(0, ALWAYS), ALWAYS]
-        return self.case(
+        least = rng.choice([0, 0, 0, 0, 1, rng.randint(0, blocks + 1)])
+        most = rng.choice([4095, 4095, 4095, least, rng.randint(least, least + blocks)])
+        usual = [rng.randint(1 << 13, 63000) for _ in range(6)]
+        case = self.case(
             rng.choice(KINDS),
             tokens,
             rng.randint(1, self.parameters["MAX_GROUP"]),
-            gamma=rng.choice(gammas),
-            limit=rng.choice(limits) if limit is None else limit,
+            gamma=rng.choice([1, WHOLE, WHOLE - 1, *usual]),
+            limit=limit or 0,
             budgets=(least, most),
         )
+        if limit is None:
+            lowest = min(head.divergence for head in case.result.heads)
+            between = min((lowest >> 25) + rng.randint(0, 2), ALWAYS)
+            case = replace(case, parameters=replace(case.parameters, divergence_limit=between))
+        return case
 
     def settings_of(self, case: IndexCase) -> dict[str, int]:
         """Return the settings of a run."""
@@ -183,17 +190,11 @@ class IndexGeneratorTest(uvm_test):
     async def run_case(self, case: IndexCase) -> None:
         """Run a case; list, jobs, visits, decisions and counts must be those of the model."""
         self.begin(case)
-        counters = case.result.counters
         await self.generate(self.settings_of(case), case.words)
-        self.scoreboard.compare("player has anything left", self.player.busy(), False)
-        dut = self.dut
+        compare, dut = self.scoreboard.compare, self.dut
+        compare("player has anything left", self.player.busy(), False)
         counts = (dut.query_aware, dut.index_tiles, dut.pooled_scores, dut.pairs, dut.map_overflow)
-        aware = sum(1 << head for head in case.query_aware)
-        self.scoreboard.compare(
-            "counts",
-            tuple(int(count.value) for count in counts),
-            (aware, counters.score_tiles, counters.pooled_scores, counters.pairs, 0),
-        )
+        compare("counts", tuple(int(count.value) for count in counts), case.counts)
 
     async def generate(self, settings: dict[str, int], words: Words) -> None:
         """Start the unit and wait for its list, which must be these words."""
@@ -270,3 +271,85 @@ class random_runs(IndexGeneratorTest):  # noqa: N801
         for _ in range(options["runs"]):
             self.throttle()
             await self.run_case(self.random_case(options["blocks"], options.get("limit")))
+
+
+@pyuvm.test(**TIME_LIMIT)
+class shortest_prompts(IndexGeneratorTest):  # noqa: N801
+    """Prompts of a token to three blocks at full speed: every step is at its shortest."""
+
+    async def scenario(self) -> None:
+        """Both patterns of one head, gamma in the middle and at its ends."""
+        block = self.shape.block
+        self.throttle("none")
+        for tokens in (1, block - 1, block, block + 1, 2 * block, 3 * block - 1):
+            for limit in (0, ALWAYS):
+                gamma = self.rng.choice([1, 40000, WHOLE])
+                await self.run_case(self.case("noise", tokens, 1, gamma=gamma, limit=limit))
+        # All blocks are wanted, those of score 0 as well.
+        await self.run_case(self.case("alone", 4 * block, 1, gamma=WHOLE, limit=0))
+
+
+@pyuvm.test(**TIME_LIMIT)
+class overflowing_maps(IndexGeneratorTest):  # noqa: N801
+    """Maps up to the largest, and one block more; option ``runs``."""
+
+    async def scenario(self) -> None:
+        """Query-aware heads at the limit; vertical-slash heads have none."""
+        entries, seen = self.parameters["MAP_ENTRIES"], []
+        fitting = next(n for n in range(1, 4096) if (n + 1) * (n + 2) // 2 > entries)
+        for run in range(self.settings.options["runs"]):
+            self.throttle()
+            tokens = (fitting + run % 2) * self.shape.block - self.rng.randint(0, 1)
+            group = self.rng.randint(1, self.parameters["MAX_GROUP"])
+            limit = 0 if run % 4 == 3 else ALWAYS
+            case = self.case("noise", tokens, group, gamma=58982, limit=limit)
+            seen.append(case.overflows)
+            await self.run_case(case)
+        assert True in seen
+        assert False in seen
+
+
+@pyuvm.test(**TIME_LIMIT)
+class reset_in_run(IndexGeneratorTest):  # noqa: N801
+    """After a reset at any cycle the unit is as new; option ``resets``."""
+
+    async def scenario(self) -> None:
+        """Interrupt runs of both patterns, then finish one."""
+        for _ in range(self.settings.options["resets"]):
+            self.throttle("light")
+            case = self.random_case(4)
+            self.begin(case)
+            self.scoreboard.words.extend(case.words.tolist())
+            for name, value in self.settings_of(case).items():
+                getattr(self.dut, name).value = value
+            self.dut.start.value = 1
+            await self.domain.edge
+            self.dut.start.value = 0
+            await self.domain.cycles(self.rng.choice([5, 60, self.rng.randint(1, 3000)]))
+            self.dut.rst_n.value = 0
+            await self.domain.cycles(2)
+            self.player.forget()
+            self.scoreboard.forget()
+            await self.domain.reset()
+            self.throttle()
+            await self.run_case(self.random_case(4))
+
+
+@pyuvm.test(**TIME_LIMIT)
+class cycles_beside_tiles(IndexGeneratorTest):  # noqa: N801
+    """From the last row of the last tile to the list; options ``blocks``, ``group``, ``most``.
+
+    ``most`` has the cycles that are allowed, for vertical-slash and for query-aware heads.
+    """
+
+    async def scenario(self) -> None:
+        """Nothing stalls; equal scores take longest."""
+        options = self.settings.options
+        self.throttle("none")
+        tokens = options["blocks"] * self.shape.block
+        for kind, limit, most in zip(("flat", "noise"), (0, ALWAYS), options["most"], strict=True):
+            case = self.case(kind, tokens, options["group"], gamma=58982, limit=limit)
+            await self.run_case(case)
+            cycles = self.list_started - self.player.last_row
+            self.logger.info(f"{cycles} cycles, {kind}, {options}")
+            self.scoreboard.compare("too many cycles", cycles > most, False)

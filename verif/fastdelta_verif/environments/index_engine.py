@@ -24,7 +24,7 @@ from fastdelta.reference.index_model import (
     row_partials,
 )
 from fastdelta.reference.prefill_model import PrefillOperands
-from fastdelta.reference.sparse_index import Pattern
+from fastdelta.reference.sparse_index import IndexSet, Pattern, vertical_slash_map
 from fastdelta.shapes import PrefillShape
 from fastdelta_verif.agents.clock_domain import ClockDomain
 from fastdelta_verif.agents.handshake import Throttle
@@ -36,7 +36,7 @@ VISIT_FIELDS = ("block", "jobs", "k_only")
 STATISTICS, POOL = 1, 2
 HEADER_SHIFT = 18  # divergence: 49 fraction bits in the model, 31 in the list
 
-KINDS = ("noise", "sink", "local", "columns", "flat", "loud", "raw", "zero", "extreme")
+KINDS = ("noise", "sink", "local", "columns", "alone", "flat", "loud", "raw", "zero", "extreme")
 
 
 def random_operands(
@@ -48,9 +48,10 @@ def random_operands(
     ----------
     kind
         ``noise``, ``sink``, ``local`` and ``columns`` have attention as models have it; ``flat``
-        has keys of zeros, so that scores are equal; ``loud`` has lengths of tokens that differ by
-        powers; ``raw`` has random bits within the formats; ``zero`` is nothing but zeros;
-        ``extreme`` has the largest operands.
+        has keys of zeros, so that scores are equal; in ``alone`` a token has all of the attention,
+        and most scores are 0; ``loud`` has lengths of tokens that differ by powers; ``raw`` has
+        random bits within the formats; ``zero`` is nothing but zeros; ``extreme`` has the largest
+        operands.
     """
     if kind in ("raw", "zero", "extreme"):
         return _bits(numbers, kind, group, tokens, d)
@@ -66,6 +67,9 @@ def random_operands(
     elif kind == "columns":
         q[:, :, 0], k[:, :, 0] = 6.0, 0.0
         k[:, numbers.integers(0, tokens, size=5), 0] = numbers.uniform(3, 6, size=5)
+    elif kind == "alone":
+        q[:, :, 0], k[:, :, 0] = 40.0, 0.0
+        k[:, numbers.integers(0, tokens), 0] = 40.0
     elif kind == "flat":
         k[:] = 0.0
     elif kind == "loud":
@@ -104,6 +108,7 @@ class IndexCase:
     operands: PrefillOperands
     parameters: IndexParameters
     window: int
+    map_entries: int
 
     @property
     def group(self) -> int:
@@ -131,10 +136,41 @@ class IndexCase:
         heads = enumerate(self.result.heads)
         return [h for h, head in heads if head.pattern is Pattern.QUERY_AWARE]
 
+    @property
+    def overflows(self) -> bool:
+        """Whether a head is query-aware, but there is no place for its map."""
+        return bool(self.query_aware) and self._causal_pairs > self.map_entries
+
+    @property
+    def _causal_pairs(self) -> int:
+        return self.blocks * (self.blocks + 1) // 2
+
+    @property
+    def index_set(self) -> IndexSet:
+        """Pairs of the job list: those of the model, without those of maps that have no place."""
+        if not self.overflows:
+            return self.result.index_set
+        heads = [
+            vertical_slash_map(head.columns, head.distances, self.blocks)
+            for head in self.result.heads
+        ]
+        return IndexSet.from_mask(np.stack(heads))
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Query-aware bits, score tiles, pooled scores, pairs, whether a map has no place."""
+        counters = self.result.counters
+        aware = sum(1 << head for head in self.query_aware)
+        scores = counters.pooled_scores
+        if self.overflows:
+            scores -= len(self.query_aware) * self._causal_pairs
+        pairs = len(self.index_set.columns)
+        return aware, counters.score_tiles, scores, pairs, int(self.overflows)
+
     @cached_property
     def words(self) -> Words:
         """Job list."""
-        (jobs,) = make_job_lists(self.result.index_set, 1, self.window)
+        (jobs,) = make_job_lists(self.index_set, 1, self.window)
         aware = np.zeros(self.group, np.bool_)
         aware[self.query_aware] = True
         divergence = [head.divergence >> HEADER_SHIFT for head in self.result.heads]
@@ -183,6 +219,7 @@ class IndexCase:
             (POOL, 0, query, head, head, 0, 0)
             for head in self.query_aware
             for query in range(self.blocks)
+            if not self.overflows
         ]
         return statistics + pool
 

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import asdict
@@ -47,6 +50,8 @@ from fastdelta.sim.simulated_board import (
     SimulatedBoard,
     SimulationError,
     Stalls,
+    UnitFault,
+    UnitFaultKind,
 )
 
 READ_LATENCY = BoardOptions().read_latency
@@ -420,6 +425,216 @@ class TestFaults:
         card.board.configure(BoardOptions())
         assert card.check(64).cycles == make_board().check(64).cycles
         assert card.board.events() == []
+
+
+class TestFaultsOfTheCard:
+    """Each leaves a card on which the next run is as the first."""
+
+    @pytest.mark.parametrize(("bus_width", "chain"), [(512, True), (128, False)])
+    def test_a_dropped_interrupt(self, make_board: MakeBoard, bus_width: int, chain: bool) -> None:
+        card = make_board(changed(hang_cycles=3000), bus_width=bus_width, chain=chain)
+        first = card.check(64).cycles
+        expected = card.fill(64, seed=1)
+        card.board.inject_unit(0, UnitFault(UnitFaultKind.DROPPED_INTERRUPT))
+        command = card.run(64)
+        assert command.state is CommandState.TIMED_OUT
+        assert first < command.cycles
+        np.testing.assert_array_equal(card.output(64), expected)  # it was done, nobody saw it
+        assert card.board.read_register(0, 0xC) == 1
+        assert violations_of(card.board) == {"INJECTED": 1}
+        card.board.reset(0)
+        assert card.check(64, seed=2).cycles == first
+
+    def test_a_dropped_interrupt_that_comes_late(self, make_board: MakeBoard) -> None:
+        card = make_board(changed(hang_cycles=0))
+        card.board.inject_unit(0, UnitFault(UnitFaultKind.DROPPED_INTERRUPT))
+        number = card.board.submit(0, card.image(64))
+        assert not card.board.wait(number, 0.1)
+        card.board.clear_faults(0)
+        assert card.board.wait(number, 60)
+        assert card.board.command(number).state is CommandState.COMPLETED
+
+    @pytest.mark.parametrize("beats", [0, 64])
+    def test_a_stuck_kernel(self, make_board: MakeBoard, beats: int) -> None:
+        card = make_board(changed(hang_cycles=3000))
+        first = card.check(64).cycles
+        card.board.inject_unit(0, UnitFault(UnitFaultKind.STUCK, skip=1))
+        assert card.check(64).cycles == first
+        command = card.run(beats)
+        assert command.state is CommandState.TIMED_OUT
+        assert command.violations == 0
+        assert card.board.read_register(0, 0x34) == beats
+        assert card.run(64).state is CommandState.ERROR
+        card.board.reset(0)
+        assert card.check(64, seed=1).cycles == first
+
+    def test_a_stuck_kernel_that_goes_on(self, make_board: MakeBoard) -> None:
+        card = make_board(changed(hang_cycles=0, stalls=Stalls.uniform(0.3)))
+        expected = card.fill(64)
+        card.board.inject_unit(0, UnitFault(UnitFaultKind.STUCK))
+        number = card.board.submit(0, card.image(64))
+        assert not card.board.wait(number, 0.1)
+        card.board.clear_faults(0)
+        assert card.board.wait(number, 60)
+        np.testing.assert_array_equal(card.output(64), expected)
+        assert violations_of(card.board) == {"INJECTED": 1}
+
+    def test_a_dead_kernel(self, make_board: MakeBoard) -> None:
+        card = make_board(changed(hang_cycles=3000))
+        first = card.check(64).cycles
+        card.board.inject_unit(0, UnitFault(UnitFaultKind.DEAD))
+        assert card.run(64).state is CommandState.TIMED_OUT
+        with pytest.raises(SimulationError, match="read of register 0x034 got no answer"):
+            card.board.read_register(0, 0x34)
+        card.board.reset(0)
+        assert card.check(64, seed=1).cycles == first
+
+    @pytest.mark.parametrize("bit", [0, 7, 511, 512, 5555, 16 * 512 - 1])
+    def test_a_flipped_bit_on_the_way(self, make_board: MakeBoard, bit: int) -> None:
+        card = make_board()
+        first = card.check(64).cycles
+        for port, direction in (("m_axi_in", "read"), ("m_axi_out", "write")):
+            expected = card.fill(64, seed=1)
+            # Reads of a and b take turns.
+            skip = 2 if direction == "read" else 1
+            fault = Fault(FaultKind.FLIP, direction, skip=skip, count=1, bit=bit)  # type: ignore[arg-type]
+            card.board.inject(0, port, fault)
+            assert card.run(64).cycles == first
+            wrong = np.flatnonzero(card.output(64) != expected)
+            assert list(wrong) == [CHUNK_BEATS * 16 + bit // 32]
+            if direction == "write":
+                change = card.output(64)[wrong[0]] ^ expected[wrong[0]]
+                assert np.uint32(change & 0xFFFF_FFFF) == np.uint32(1 << bit % 32)
+            card.board.clear_faults(0)
+        card.check(64, seed=2)
+
+    def test_a_flipped_bit_in_memory(self, make_board: MakeBoard) -> None:
+        card = make_board()
+        expected = card.fill(64)
+        card.board.flip_bit(A + 130, 3)
+        card.run(64)
+        assert list(np.flatnonzero(card.output(64) != expected)) == [130 // 4]
+        card.board.flip_bit(A + 130, 3)
+        card.run(64)
+        np.testing.assert_array_equal(card.output(64), expected)
+        with pytest.raises(SimulationError, match="bits 0 to 7"):
+            card.board.flip_bit(A, 8)
+
+    def test_a_busy_card(self, make_board: MakeBoard) -> None:
+        card = make_board(units=2)
+        expected = card.fill(64)
+        card.board.set_busy(0, True)
+        assert [card.board.is_busy(unit) for unit in (0, 1)] == [True, False]
+        number = card.board.submit(0, card.image(64))
+        assert not card.board.wait(number, 0.1)
+        assert card.board.command(number).state is CommandState.QUEUED
+        assert card.run(64, unit=1).state is CommandState.COMPLETED
+        card.board.set_busy(0, False)
+        assert card.board.wait(number, 60)
+        np.testing.assert_array_equal(card.output(64), expected)
+        card.board.set_busy(0, True)
+        number = card.board.submit(0, card.image(64))
+        card.board.reset(0)
+        assert card.board.command(number).state is CommandState.ABORTED
+
+    def test_a_full_bank(self, make_board: MakeBoard) -> None:
+        board = make_board().board
+        size = U55C.banks[3].size
+        assert board.allocate(3, size + 1) is None
+        first = board.allocate(3, 5000)
+        assert first == U55C.banks[3].base
+        usage = board.usage(3)
+        assert (usage.size, usage.used, usage.buffers) == (size, 8192, 1)
+        assert usage.largest == size - 8192
+        board.limit_bank(3, 3 * 4096)
+        assert board.usage(3).largest == 4096
+        assert board.allocate(3, 4097) is None
+        second = board.allocate(3, 4096)
+        assert board.allocate(3, 1) is None
+        assert board.usage(4).largest == size
+        board.limit_bank(3, None)
+        for address in (first, second):
+            assert address is not None
+            board.free(address)
+        assert board.usage(3).used == board.usage(3).buffers == 0
+        assert board.allocate(3, size) == first
+        for address in (0, 1 << 60):
+            with pytest.raises(SimulationError, match="no buffer at"):
+                board.free(address)
+
+    def test_a_forgotten_sync(self, make_board: MakeBoard) -> None:
+        card = make_board(changed(report_unwritten=True))
+        a, b, total = (card.board.allocate(bank, 4096) for bank in (0, 0, 1))
+        assert a is not None
+        assert b is not None
+        assert total is not None
+        card.board.write_memory(b, bytes(4096))
+        card.board.write_memory(a, bytes(100))
+        command = card.run(32, a=a, b=b, total=total)
+        assert command.unwritten_reads == 2
+        assert [(event.kind, event.address, event.detail) for event in card.board.events()] == [
+            (EventKind.UNWRITTEN, a, 14),
+            (EventKind.UNWRITTEN, a + 1024, 16),
+        ]
+        card.board.write_memory(a, bytes(2048))
+        assert card.run(32, a=a, b=b, total=total).unwritten_reads == 0
+        # What a kernel has written counts as well; memory that was given back does not.
+        reader = make_board(changed(report_unwritten=True), input_banks=[0, 1])
+        reader.fill(64)
+        reader.run(64)
+        assert reader.run(64, a=SUM, b=SUM, total=SUM + 8192).unwritten_reads == 0
+        card.board.free(a)
+        assert card.board.allocate(0, 4096) == a
+        assert card.run(32, a=a, b=b, total=total).unwritten_reads == 2
+
+    def test_a_client_that_was_killed(self, make_board: MakeBoard) -> None:
+        card = make_board(changed(hang_cycles=0), units=2)
+        first = card.check(64).cycles
+        for bank in range(3):
+            card.board.allocate(bank, 10_000)
+        card.board.inject_unit(0, UnitFault(UnitFaultKind.STUCK))
+        numbers = [card.board.submit(0, card.image(64)) for _ in range(3)]
+        assert not card.board.wait(numbers[0], 0.05)
+        card.board.kill_client()
+        states = [card.board.command(number).state for number in numbers]
+        assert states == [CommandState.ABORTED] * 3
+        assert [card.board.usage(bank).buffers for bank in range(3)] == [0, 0, 0]
+        assert [card.board.is_hung(unit) for unit in (0, 1)] == [True, False]
+        assert card.run(64).state is CommandState.ERROR
+        card.board.reset(0)
+        assert card.check(64, seed=1).cycles == first
+
+    def test_a_process_that_is_killed(self, make_board: MakeBoard) -> None:
+        program = (
+            "import sys; sys.path.insert(0, sys.argv[1])\n"
+            "from vector_add_board import *\n"
+            "from fastdelta.sim.simulated_board import ComputeUnitSpec\n"
+            "banks = {'m_axi_in': [0], 'm_axi_out': [1]}\n"
+            "unit = ComputeUnitSpec('unit', vector_add_library(512, True), banks)\n"
+            "board = SimulatedBoard(U55C, [unit], BoardOptions(hang_cycles=0))\n"
+            "card = VectorAddBoard(board, 64)\n"
+            "card.check(64)\n"
+            "board.submit(0, card.image(64, misbehaviour=NEVER_DONE))\n"
+            "print('running', flush=True)\n"
+            "board.wait(1, 60)\n"
+        )
+        first = make_board().check(64).cycles
+        command = [sys.executable, "-c", program, str(Path(__file__).parent)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"running\n"
+            process.send_signal(signal.SIGKILL)
+            assert process.wait(20) == -signal.SIGKILL
+        assert make_board().check(64).cycles == first
+
+    def test_unknown_faults_are_refused(self, make_board: MakeBoard) -> None:
+        board = make_board().board
+        with pytest.raises(SimulationError, match="no such fault"):
+            board.inject_unit(0, UnitFault(UnitFaultKind.DEAD + 1))  # type: ignore[arg-type]
+        with pytest.raises(SimulationError, match="no memory bank 32"):
+            board.allocate(32, 1)
+        with pytest.raises(SimulationError, match="at least one byte"):
+            board.allocate(0, 0)
 
 
 class TestRegisters:

@@ -306,6 +306,15 @@ class TestBuffers:
         buffers.append(memory.allocate(size, "u1"))
         assert memory.mem_used == 2 * size + 2 * 4096
 
+    def test_a_bank_that_others_fill(self, opened: Open) -> None:
+        card = VectorAdd(opened())
+        card.device.board.limit_bank(0, card.overlay.HBM0.mem_used + 4096)
+        with pytest.raises(BankFullError, match=r"the largest gap is 4,096 bytes"):
+            card.overlay.HBM0.allocate(4097, "u1")
+        card.check()
+        card.device.board.limit_bank(0, None)
+        card.overlay.HBM0.allocate(4097, "u1").freebuffer()
+
     def test_a_whole_bank(self, opened: Open) -> None:
         card = VectorAdd(opened("u280"))
         memory = card.device.get_memory_by_name("HBM[7]")
@@ -537,6 +546,18 @@ class TestLoading:
         for buffer in (card.a, card.b, card.sum):
             buffer.freebuffer()
         assert VectorAdd(OpenedDevice(device, other)).check() > 0
+
+    def test_a_card_that_another_process_uses(self, opened: Open) -> None:
+        device, xclbin = opened()
+        card = VectorAdd(OpenedDevice(device, xclbin))
+        cycles = card.check()
+        device.board.set_busy("vector_add_1", True)
+        with pytest.raises(BoardError, match=r"vector_add_1 on .* is in use by another process"):
+            device.open_context(dict(card.overlay.ip_dict["vector_add_1"]))
+        with pytest.raises(BoardError, match="no overlay can be loaded"):
+            pynq.Overlay(str(xclbin), device=device)
+        device.board.set_busy("vector_add_1", False)
+        assert card.check() == cycles
 
     def test_a_unit_of_another_overlay(self, opened: Open) -> None:
         device, xclbin = opened()

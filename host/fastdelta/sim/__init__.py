@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fastdelta.errors import MissingToolError
 from fastdelta.sim.build import Build, BuildError, build_board, build_kernel
 from fastdelta.sim.simulated_board import (
+    BankUsage,
     BoardOptions,
     CommandState,
     ComputeUnitSpec,
@@ -22,6 +23,8 @@ from fastdelta.sim.simulated_board import (
     SimulatedBoard,
     SimulationError,
     Stalls,
+    UnitFault,
+    UnitFaultKind,
 )
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from fastdelta.sim.overlay import OpenedDevice, build_overlay, open_device
 
 __all__ = [
+    "BankUsage",
     "BoardOptions",
     "Build",
     "BuildError",
@@ -52,6 +56,8 @@ __all__ = [
     "SimulatedBoard",
     "SimulationError",
     "Stalls",
+    "UnitFault",
+    "UnitFaultKind",
     "build_board",
     "build_kernel",
     "build_overlay",

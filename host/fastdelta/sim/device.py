@@ -92,50 +92,10 @@ class _Overlay:
     libraries: Mapping[str, Path]
 
 
-class _BankAllocator:
-    """First fit in one memory bank; sizes are rounded up to the alignment."""
-
-    def __init__(self, base: int, size: int) -> None:
-        self._free = [(base, size)]
-        self._used: dict[int, int] = {}
-
-    @property
-    def used(self) -> int:
-        return sum(self._used.values())
-
-    @property
-    def count(self) -> int:
-        return len(self._used)
-
-    @property
-    def largest(self) -> int:
-        return max((size for _, size in self._free), default=0)
-
-    def allocate(self, size: int) -> int | None:
-        size += -size % ALIGNMENT
-        for index, (base, space) in enumerate(self._free):
-            if space >= size:
-                self._free[index : index + 1] = [(base + size, space - size)] * (space > size)
-                self._used[base] = size
-                return base
-        return None
-
-    def release(self, address: int) -> None:
-        size = self._used.pop(address)
-        merged: list[tuple[int, int]] = []
-        for base, space in sorted([*self._free, (address, size)]):
-            if merged and sum(merged[-1]) == base:
-                merged[-1] = (merged[-1][0], merged[-1][1] + space)
-            else:
-                merged.append((base, space))
-        self._free = merged
-
-
 @dataclass(frozen=True)
 class _BufferObject:
     """Device memory with its host mapping."""
 
-    bank: int
     address: int
     size: int
     mapping: mmap.mmap
@@ -176,12 +136,12 @@ class SimMemory:
     @property
     def mem_used(self) -> int:
         """Bytes allocated in this bank."""
-        return self.device._bank(self.idx).used
+        return self.device.board.usage(self.idx).used
 
     @property
     def num_buffers(self) -> int:
         """Buffers in this bank."""
-        return self.device._bank(self.idx).count
+        return self.device.board.usage(self.idx).buffers
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -346,7 +306,6 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
         self._lock = threading.RLock()
         self._board: SimulatedBoard | None = None
         self._container: Xclbin | None = None
-        self._banks: list[_BankAllocator] = []
         self._objects: dict[int, _BufferObject] = {}
         self._object_numbers = itertools.count(1)
         self._exec_buffers: list[ExecBuffer] = []
@@ -391,9 +350,15 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
         OverlayError
             If it is damaged, is not for simulation, or its simulation is not in the cache.
         BoardError
-            If buffers of another overlay are still allocated.
+            If buffers of another overlay are still allocated, or another process uses the card.
         """
         overlay = self._read(Path(bitstream.bitfile_name))
+        busy = [] if self._board is None else [*filter(self._board.is_busy, self._board.units)]
+        if busy:
+            raise BoardError(
+                f"{', '.join(busy)} on {self.tag} is in use by another process, so that no overlay "
+                "can be loaded; wait until it has ended"
+            )
         abandoned = self._abandon_commands()
         with self._lock:
             same = self._container is not None and self._container.uuid == overlay.container.uuid
@@ -425,7 +390,6 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
             self._container = None
             self.contexts = {}
             self._objects = {}
-            self._banks = []
         if board is not None:
             board.close()
 
@@ -445,6 +409,10 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
                     f"the loaded overlay has no compute unit {name}; it has {', '.join(names)}"
                 )
             index = names.index(name)
+            if self.board.is_busy(index):
+                raise BoardError(
+                    f"{name} on {self.tag} is in use by another process; wait until it has ended"
+                )
             description["cu_index"] = index
             self.contexts[name] = {"cu": name, "idx": index, "shared": shared}
             return index
@@ -653,7 +621,6 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
             board.close()
         self._board = SimulatedBoard(self.platform, units, self._options)
         self._container = overlay.container
-        self._banks = [_BankAllocator(bank.base, bank.size) for bank in self.platform.banks]
 
     def _loaded(self) -> Xclbin:
         if self._container is None:
@@ -676,10 +643,6 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
 
     # Memory
 
-    def _bank(self, index: int) -> _BankAllocator:
-        self._loaded()
-        return self._banks[index]
-
     def _allocate(self, memory: SimMemory, shape: Any, dtype: np.dtype[Any]) -> PynqBuffer:
         sizes = tuple(shape) if np.iterable(shape) else (shape,)
         size = prod(int(n) for n in sizes) * dtype.itemsize
@@ -693,13 +656,13 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
                 f"({memory.size:,} bytes), and a buffer cannot span banks; split it"
             )
         with self._lock:
-            bank = self._bank(memory.idx)
-            address = bank.allocate(size)
+            address = self.board.allocate(memory.idx, size)
             if address is None:
+                usage = self.board.usage(memory.idx)
                 raise BankFullError(
                     f"{what}, does not fit into bank {tag} of the {self.platform.name}: "
-                    f"{bank.count} buffers take {bank.used:,} of its {memory.size:,} bytes and the "
-                    f"largest gap is {bank.largest:,} bytes; free buffers, or use another bank"
+                    f"{usage.buffers} buffers take {usage.used:,} of its {memory.size:,} bytes and "
+                    f"the largest gap is {usage.largest:,} bytes; free buffers, or use another bank"
                 )
             bo = next(self._object_numbers)
             mapping = mmap.mmap(
@@ -707,7 +670,7 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
                 size + -size % ALIGNMENT,
                 flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
             )
-            self._objects[bo] = _BufferObject(memory.idx, address, size, mapping)
+            self._objects[bo] = _BufferObject(address, size, mapping)
         buffer = PynqBuffer(
             sizes,
             dtype,
@@ -729,7 +692,7 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
         with self._lock:
             freed = self._objects.pop(pointer, None)  # none: the card was closed before
             if freed is not None:
-                self._banks[freed.bank].release(freed.address)
+                self.board.free(freed.address)
 
     def _place(self, bo: int, offset: int, size: int) -> int:
         found = self._objects.get(bo)

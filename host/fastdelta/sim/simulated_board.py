@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_double, c_int, c_int64, c_uint32, c_uint64, c_void_p
 from dataclasses import asdict, dataclass, field
 from enum import IntEnum
@@ -24,7 +24,7 @@ from fastdelta.errors import BoardError, MissingToolError
 from fastdelta.platforms import Platform
 from fastdelta.sim.build import build_board
 
-BOARD_ABI: Final = 1
+BOARD_ABI: Final = 2
 MAX_SEED: Final = (1 << 53) - 1
 ALL_ADDRESSES: Final = (1 << 64) - 1
 
@@ -74,6 +74,9 @@ class BoardOptions:
         Whether write addresses are accepted only when data is waiting, as AXI allows.
     hang_cycles
         Cycles without a beat on any memory port after which a command is given up; 0: never.
+    report_unwritten
+        Whether a kernel that reads memory which nothing has written since it was allocated makes
+        an event: a copy to the card was forgotten.
     """
 
     read_latency: int = 64
@@ -83,6 +86,7 @@ class BoardOptions:
     seed: int = 0
     address_waits_for_data: bool = False
     hang_cycles: int = 1_000_000
+    report_unwritten: bool = False
 
     def __post_init__(self) -> None:
         for name in ("read_latency", "write_latency", "outstanding"):
@@ -119,6 +123,7 @@ class EventKind(IntEnum):
     OUTSIDE_BANKS = 0
     INJECTED = 1
     REGISTER_ERROR = 2
+    UNWRITTEN = 3
     CROSSES_4K = 16
     BURST_TYPE = 17
     BURST_SIZE = 18
@@ -137,8 +142,12 @@ class EventKind(IntEnum):
 
 _EXPLANATIONS: Final[Mapping[EventKind, str]] = {
     EventKind.OUTSIDE_BANKS: "{detail} bytes are outside the banks of the port, answered DECERR",
-    EventKind.INJECTED: "answered by an injected fault of kind {detail}",
+    EventKind.INJECTED: "struck by an injected fault of kind {detail}",
     EventKind.REGISTER_ERROR: "the register was answered with error {detail}",
+    EventKind.UNWRITTEN: (
+        "{detail} lines of 64 bytes were not written since they were allocated; a copy to the "
+        "card was forgotten"
+    ),
     EventKind.CROSSES_4K: "the burst of {detail} bytes crosses a 4 KiB boundary",
     EventKind.BURST_TYPE: "burst type {detail} is not INCR",
     EventKind.BURST_SIZE: "AxSIZE {detail} is not the width of the port",
@@ -152,11 +161,20 @@ _EXPLANATIONS: Final[Mapping[EventKind, str]] = {
 
 
 class FaultKind(IntEnum):
-    """Faults to inject; the numbers are AXI's responses."""
+    """Faults of the memory behind a port; the first numbers are AXI's responses."""
 
     SLVERR = 2
     DECERR = 3
     STUCK = 4
+    FLIP = 5
+
+
+class UnitFaultKind(IntEnum):
+    """Faults of a compute unit while it runs a command."""
+
+    DROPPED_INTERRUPT = 16
+    STUCK = 17
+    DEAD = 18
 
 
 @dataclass(frozen=True)
@@ -166,7 +184,8 @@ class Fault:
     Attributes
     ----------
     kind
-        Error response, or `STUCK`: bursts are accepted and not answered.
+        Error response; `STUCK`: bursts are accepted and not answered; `FLIP`: one bit of the data
+        is wrong.
     direction
         Whether it affects reads or writes.
     first_address, last_address
@@ -175,6 +194,8 @@ class Fault:
         Matching bursts that go through before.
     count
         Matching bursts affected after these; 0: all.
+    bit
+        For `FLIP`: which bit of the burst; beyond its end it is counted round.
     """
 
     kind: FaultKind
@@ -183,6 +204,49 @@ class Fault:
     last_address: int = ALL_ADDRESSES
     skip: int = 0
     count: int = 0
+    bit: int = 0
+
+
+@dataclass(frozen=True)
+class UnitFault:
+    """A fault of a compute unit.
+
+    Attributes
+    ----------
+    kind
+        `DROPPED_INTERRUPT`: the card does not see the end of the command; `STUCK`: nothing moves
+        on the memory ports any more, registers answer; `DEAD`: registers do not answer either.
+    skip
+        Commands that run well before.
+    count
+        Commands affected after these; 0: all.
+    """
+
+    kind: UnitFaultKind
+    skip: int = 0
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class BankUsage:
+    """What is allocated in a memory bank; sizes in bytes.
+
+    Attributes
+    ----------
+    size
+        Of the bank.
+    used
+        Allocated, in whole pages.
+    buffers
+        How many buffers.
+    largest
+        What the next buffer can have.
+    """
+
+    size: int
+    used: int
+    buffers: int
+    largest: int
 
 
 @dataclass(frozen=True)
@@ -204,6 +268,8 @@ class Command:
     control_reads
         Reads of the control register by the host while it ran; with ``ap_ctrl_hs`` such a read
         can take the end of the command from the card.
+    unwritten_reads
+        Bursts that read memory which nothing had written, if `report_unwritten` is set.
     """
 
     state: CommandState
@@ -212,6 +278,7 @@ class Command:
     violations: int
     outside_accesses: int
     control_reads: int
+    unwritten_reads: int = 0
 
 
 @dataclass(frozen=True)
@@ -287,6 +354,7 @@ class _CommandStruct(ctypes.Structure):
         ("violations", c_uint64),
         ("outside", c_uint64),
         ("control_reads", c_uint64),
+        ("unwritten", c_uint64),
     )
 
 
@@ -317,6 +385,20 @@ class _FaultStruct(ctypes.Structure):
         ("last_address", c_uint64),
         ("skip", c_uint64),
         ("count", c_uint64),
+        ("bit", c_uint64),
+    )
+
+
+class _UnitFaultStruct(ctypes.Structure):
+    _fields_ = (("kind", c_uint32), ("skip", c_uint64), ("count", c_uint64))
+
+
+class _UsageStruct(ctypes.Structure):
+    _fields_ = (
+        ("bytes", c_uint64),
+        ("used", c_uint64),
+        ("buffers", c_uint64),
+        ("largest", c_uint64),
     )
 
 
@@ -332,6 +414,11 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, Sequence[Any]]]] = {
     "fd_set_option": (c_int, (c_void_p, c_char_p, c_double)),
     "fd_memory_write": (c_int, (c_void_p, c_uint64, c_void_p, c_uint64)),
     "fd_memory_read": (c_int, (c_void_p, c_uint64, c_void_p, c_uint64)),
+    "fd_flip_bit": (c_int, (c_void_p, c_uint64, c_uint32)),
+    "fd_allocate": (c_int, (c_void_p, c_int, c_uint64, POINTER(c_uint64))),
+    "fd_free": (c_int, (c_void_p, c_uint64)),
+    "fd_usage": (c_int, (c_void_p, c_int, POINTER(_UsageStruct))),
+    "fd_limit_bank": (c_int, (c_void_p, c_int, c_uint64)),
     "fd_register_write": (c_int, (c_void_p, c_int, c_uint32, c_uint32)),
     "fd_register_read": (c_int, (c_void_p, c_int, c_uint32, POINTER(c_uint32))),
     "fd_submit": (c_int64, (c_void_p, c_int, POINTER(c_uint32), c_uint32, c_uint64)),
@@ -339,7 +426,12 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, Sequence[Any]]]] = {
     "fd_wait_any": (c_int64, (c_void_p, c_int64, c_double)),
     "fd_command_info": (c_int, (c_void_p, c_int64, POINTER(_CommandStruct))),
     "fd_command_forget": (c_int, (c_void_p, c_int64)),
+    "fd_last_command": (c_int, (c_void_p, c_int, POINTER(_CommandStruct))),
     "fd_reset": (c_int, (c_void_p, c_int)),
+    "fd_abandon": (c_int, (c_void_p, c_int)),
+    "fd_kill_client": (c_int, (c_void_p,)),
+    "fd_set_busy": (c_int, (c_void_p, c_int, c_int)),
+    "fd_is_busy": (c_int, (c_void_p, c_int)),
     "fd_clock": (c_int, (c_void_p, c_int, c_uint64)),
     "fd_is_hung": (c_int, (c_void_p, c_int)),
     "fd_cycles": (c_int64, (c_void_p, c_int)),
@@ -349,9 +441,17 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, Sequence[Any]]]] = {
     "fd_event_get": (c_int, (c_void_p, c_int64, POINTER(_EventStruct))),
     "fd_clear_events": (c_int, (c_void_p,)),
     "fd_inject": (c_int, (c_void_p, c_int, c_int, POINTER(_FaultStruct))),
+    "fd_inject_unit": (c_int, (c_void_p, c_int, POINTER(_UnitFaultStruct))),
     "fd_clear_faults": (c_int, (c_void_p, c_int)),
     "fd_open_trace": (c_int, (c_void_p, c_int, c_char_p)),
 }
+
+
+def board_options(options: BoardOptions) -> dict[str, float]:
+    """Return the options under the names that the board model knows."""
+    values = asdict(options)
+    stalls = {f"stall_{name}": value for name, value in values.pop("stalls").items()}
+    return {name: float(value) for name, value in {**values, **stalls}.items()}
 
 
 @cache
@@ -412,18 +512,9 @@ class SimulatedBoard:
         *,
         library: Path | None = None,
     ) -> None:
-        self.platform = platform
-        self.units = tuple(unit.name for unit in units)
-        self._library = load_board_library(library or build_board().library)
-        self._board: int | None = self._library.fd_board_create()
-        self._process = os.getpid()
-        self._finalizer = weakref.finalize(
-            self, _destroy, self._library, self._board, self._process
-        )
-        self._calls = 0  # in the library now; closing waits until there are none
-        self._calls_changed = threading.Condition()
-        self._ports: list[dict[str, int]] = []
-        self._port_bytes: list[dict[str, int]] = []
+        library_ = load_board_library(library or build_board().library)
+        board = library_.fd_board_create()
+        self._bind(platform, [unit.name for unit in units], library_, board, _destroy)
         try:
             self.configure(options or BoardOptions())
             for bank in platform.banks:
@@ -434,18 +525,72 @@ class SimulatedBoard:
             self.close()
             raise
 
+    @classmethod
+    def attach(
+        cls,
+        platform: Platform,
+        units: Sequence[str],
+        library: ctypes.CDLL,
+        board: int,
+        options: BoardOptions,
+        release: Callable[[ctypes.CDLL, int, int], None],
+    ) -> Self:
+        """Return a view of a board that other code made.
+
+        Parameters
+        ----------
+        platform, units
+            The card and the names of its compute units.
+        library
+            From `load_board_library`.
+        board
+            Address of the board.
+        options
+            How its memory behaves now.
+        release
+            Gives the board back, with the library, the address and the number of this process.
+        """
+        view = cls.__new__(cls)
+        view._bind(platform, units, library, board, release)
+        view.options = options
+        for index in range(len(units)):
+            view._find_ports(index)
+        return view
+
+    def _bind(
+        self,
+        platform: Platform,
+        units: Sequence[str],
+        library: ctypes.CDLL,
+        board: int,
+        release: Callable[[ctypes.CDLL, int, int], None],
+    ) -> None:
+        self.platform = platform
+        self.units = tuple(units)
+        self._library = library
+        self._board: int | None = board
+        self._process = os.getpid()
+        self._finalizer = weakref.finalize(self, release, library, board, self._process)
+        self._calls = 0  # in the library now; closing waits until there are none
+        self._calls_changed = threading.Condition()
+        self._ports: list[dict[str, int]] = []
+        self._port_bytes: list[dict[str, int]] = []
+
     def _add(self, unit: ComputeUnitSpec) -> None:
         chain = unit.control == "ap_ctrl_chain"
         index = self._call("fd_add_compute_unit", str(unit.library).encode(), chain)
+        self._find_ports(index)
+        for port, banks in unit.connections.items():
+            for bank in banks:
+                self._call("fd_connect", index, self._port(index, port), bank)
+
+    def _find_ports(self, index: int) -> None:
         count = self._call("fd_port_count", index)
         names = [self._library.fd_port_name(self._board, index, i).decode() for i in range(count)]
         self._ports.append({name: i for i, name in enumerate(names)})
         self._port_bytes.append(
             {name: self._call("fd_port_bytes", index, i) for i, name in enumerate(names)}
         )
-        for port, banks in unit.connections.items():
-            for bank in banks:
-                self._call("fd_connect", index, self._port(index, port), bank)
 
     def _call(self, name: str, *arguments: Any) -> int:
         with self._calls_changed:
@@ -488,10 +633,8 @@ class SimulatedBoard:
     def configure(self, options: BoardOptions) -> None:
         """Change how the memory behaves; the sequences of random stalls start anew."""
         self.options = options
-        values = asdict(options)
-        stalls = {f"stall_{name}": value for name, value in values.pop("stalls").items()}
-        for name, value in {**values, **stalls}.items():
-            self._call("fd_set_option", name.encode(), float(value))
+        for name, value in board_options(options).items():
+            self._call("fd_set_option", name.encode(), value)
 
     @property
     def closed(self) -> bool:
@@ -549,6 +692,29 @@ class SimulatedBoard:
         """Copy device memory, within one bank, to a host address."""
         self._call("fd_memory_read", address, pointer, count)
 
+    def flip_bit(self, address: int, bit: int) -> None:
+        """Invert one bit, 0 to 7, of a byte of device memory."""
+        self._call("fd_flip_bit", address, bit)
+
+    def allocate(self, bank: int, count: int) -> int | None:
+        """Take bytes of a bank for a buffer; return their address, None if there is no room."""
+        address = c_uint64()
+        return None if self._call("fd_allocate", bank, count, byref(address)) else address.value
+
+    def free(self, address: int) -> None:
+        """Give the buffer at an address back."""
+        self._call("fd_free", address)
+
+    def usage(self, bank: int) -> BankUsage:
+        """Return what is allocated in a bank."""
+        usage = _UsageStruct()
+        self._call("fd_usage", bank, byref(usage))
+        return BankUsage(usage.bytes, usage.used, usage.buffers, usage.largest)
+
+    def limit_bank(self, bank: int, count: int | None) -> None:
+        """Let a bank have room for so many bytes in all only; None: its size again."""
+        self._call("fd_limit_bank", bank, ALL_ADDRESSES if count is None else count)
+
     def write_register(self, unit: str | int, offset: int, value: int) -> None:
         """Write a register of a compute unit over its bus.
 
@@ -604,6 +770,15 @@ class SimulatedBoard:
         """Return what is known of a command."""
         info = _CommandStruct()
         self._call("fd_command_info", command, byref(info))
+        return self._described(info)
+
+    def last_command(self, unit: str | int) -> Command | None:
+        """Return the command of a compute unit that ended last, None if none did."""
+        info = _CommandStruct()
+        found = self._call("fd_last_command", self._unit(unit), byref(info))
+        return self._described(info) if found else None
+
+    def _described(self, info: _CommandStruct) -> Command:
         return Command(
             CommandState(info.state),
             self.units[info.compute_unit],
@@ -611,6 +786,7 @@ class SimulatedBoard:
             info.violations,
             info.outside,
             info.control_reads,
+            info.unwritten,
         )
 
     def forget(self, command: int) -> None:
@@ -620,6 +796,25 @@ class SimulatedBoard:
     def reset(self, unit: str | int) -> None:
         """Reset a compute unit; its commands are aborted. Device memory stays as it is."""
         self._call("fd_reset", self._unit(unit))
+
+    def abandon(self, unit: str | int) -> None:
+        """Abort the commands of a compute unit; one that was running leaves it hung."""
+        self._call("fd_abandon", self._unit(unit))
+
+    def kill_client(self) -> None:
+        """Do what the driver does when the process that used the card was killed.
+
+        The commands of every unit are abandoned and all buffers are free.
+        """
+        self._call("fd_kill_client")
+
+    def set_busy(self, unit: str | int, busy: bool) -> None:
+        """Let a unit be held by another process: commands wait, and nobody can open it."""
+        self._call("fd_set_busy", self._unit(unit), busy)
+
+    def is_busy(self, unit: str | int) -> bool:
+        """Say whether another process holds a unit."""
+        return bool(self._call("fd_is_busy", self._unit(unit)))
 
     def clock(self, unit: str | int, cycles: int) -> None:
         """Let the clock of an idle compute unit run."""
@@ -685,11 +880,17 @@ class SimulatedBoard:
             fault.last_address,
             fault.skip,
             fault.count,
+            fault.bit,
         )
         self._call("fd_inject", index, self._port(index, port), byref(struct))
 
+    def inject_unit(self, unit: str | int, fault: UnitFault) -> None:
+        """Let a compute unit fail in commands that start from now on."""
+        struct = _UnitFaultStruct(fault.kind, fault.skip, fault.count)
+        self._call("fd_inject_unit", self._unit(unit), byref(struct))
+
     def clear_faults(self, unit: str | int) -> None:
-        """Take injected faults away; what was stuck is answered."""
+        """Take injected faults of a unit and its ports away; what was stuck goes on."""
         self._call("fd_clear_faults", self._unit(unit))
 
     def open_trace(self, unit: str | int, path: Path) -> None:

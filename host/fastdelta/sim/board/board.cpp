@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bank_allocator.h"
 #include "compute_unit.h"
 
 using fastdelta::Command;
@@ -21,7 +22,8 @@ struct fd_board {
     fastdelta::UnitOptions options;
     std::vector<std::unique_ptr<ComputeUnit>> units;  // destroyed first: they use the above
 
-    std::mutex mutex;  // the commands
+    std::mutex mutex;  // the commands and the buffers
+    std::vector<fastdelta::BankAllocator> allocators;
     std::map<std::int64_t, std::shared_ptr<Command>> commands;
     std::int64_t next_command = 1;
 
@@ -39,13 +41,25 @@ struct fd_board {
         return found->second;
     }
 
-    std::uint8_t* bytes(std::uint64_t address, std::uint64_t count) const {
-        std::uint8_t* data = memory.find(address, count);
-        if (!data) {
+    const fastdelta::Bank& bank(int index) const {
+        if (index < 0 || static_cast<std::size_t>(index) >= memory.banks().size()) {
+            throw std::out_of_range("there is no memory bank " + std::to_string(index));
+        }
+        return memory.banks()[static_cast<std::size_t>(index)];
+    }
+
+    fastdelta::BankAllocator& allocator(int index) {
+        bank(index);
+        return allocators[static_cast<std::size_t>(index)];
+    }
+
+    const fastdelta::Bank& bank_of(std::uint64_t address, std::uint64_t count) const {
+        const fastdelta::Bank* bank = memory.find(address, count);
+        if (!bank) {
             throw std::out_of_range("device memory " + std::to_string(address) + " to " + std::to_string(address + count)
                                     + " is not within one bank");
         }
-        return data;
+        return *bank;
     }
 };
 
@@ -85,6 +99,8 @@ void apply_option(fastdelta::UnitOptions& options, const std::string& name, doub
         options.memory.outstanding = whole(1);
     } else if (name == "address_waits_for_data") {
         options.memory.address_waits_for_data = whole(0) != 0;
+    } else if (name == "report_unwritten") {
+        options.memory.report_unwritten = whole(0) != 0;
     } else if (name == "seed") {
         options.memory.seed = whole(0);
     } else if (name == "hang_cycles") {
@@ -107,6 +123,7 @@ void fd_board_destroy(fd_board* board) { delete board; }
 int fd_add_bank(fd_board* board, uint64_t base, uint64_t bytes) {
     return guarded([&] {
         board->memory.add(base, bytes);
+        board->allocators.emplace_back(base, bytes);
         return static_cast<int>(board->memory.banks().size()) - 1;
     });
 }
@@ -139,9 +156,7 @@ int fd_port_bytes(fd_board* board, int compute_unit, int port) {
 
 int fd_connect(fd_board* board, int compute_unit, int port, int bank) {
     return guarded([&] {
-        if (bank < 0 || static_cast<std::size_t>(bank) >= board->memory.banks().size()) {
-            throw std::out_of_range("there is no memory bank " + std::to_string(bank));
-        }
+        board->bank(bank);
         board->unit(compute_unit).connect(port, bank);
         return 0;
     });
@@ -157,14 +172,68 @@ int fd_set_option(fd_board* board, const char* name, double value) {
 
 int fd_memory_write(fd_board* board, uint64_t address, const void* data, uint64_t bytes) {
     return guarded([&] {
-        std::copy_n(static_cast<const std::uint8_t*>(data), bytes, board->bytes(address, bytes));
+        const fastdelta::Bank& bank = board->bank_of(address, bytes);
+        std::copy_n(static_cast<const std::uint8_t*>(data), bytes, bank.data + (address - bank.base));
+        bank.mark(address, bytes, true);
         return 0;
     });
 }
 
 int fd_memory_read(fd_board* board, uint64_t address, void* data, uint64_t bytes) {
     return guarded([&] {
-        std::copy_n(board->bytes(address, bytes), bytes, static_cast<std::uint8_t*>(data));
+        const fastdelta::Bank& bank = board->bank_of(address, bytes);
+        std::copy_n(bank.data + (address - bank.base), bytes, static_cast<std::uint8_t*>(data));
+        return 0;
+    });
+}
+
+int fd_flip_bit(fd_board* board, uint64_t address, uint32_t bit) {
+    return guarded([&] {
+        const fastdelta::Bank& bank = board->bank_of(address, 1);
+        if (bit > 7) throw std::invalid_argument("a byte has bits 0 to 7");
+        bank.data[address - bank.base] ^= static_cast<std::uint8_t>(1u << bit);
+        return 0;
+    });
+}
+
+int fd_allocate(fd_board* board, int index, uint64_t bytes, uint64_t* address) {
+    return guarded([&] {
+        const fastdelta::Bank& bank = board->bank(index);
+        if (bytes == 0) throw std::invalid_argument("a buffer has at least one byte");
+        const std::lock_guard lock(board->mutex);
+        const auto found = board->allocator(index).allocate(bytes);
+        if (!found) return 1;
+        bank.mark(*found, fastdelta::BankAllocator::rounded(bytes), false);
+        *address = *found;
+        return 0;
+    });
+}
+
+int fd_free(fd_board* board, uint64_t address) {
+    return guarded([&] {
+        const std::lock_guard lock(board->mutex);
+        for (auto& allocator : board->allocators) {
+            if (allocator.holds(address) && allocator.release(address)) return 0;
+        }
+        throw std::invalid_argument("there is no buffer at " + std::to_string(address));
+    });
+}
+
+int fd_usage(fd_board* board, int index, fd_bank_usage* usage) {
+    return guarded([&] {
+        const fastdelta::Bank& bank = board->bank(index);
+        const std::lock_guard lock(board->mutex);
+        const auto& allocator = board->allocator(index);
+        *usage = {bank.bytes, allocator.used(), allocator.count(), allocator.largest()};
+        return 0;
+    });
+}
+
+int fd_limit_bank(fd_board* board, int index, uint64_t bytes) {
+    return guarded([&] {
+        board->bank(index);
+        const std::lock_guard lock(board->mutex);
+        board->allocator(index).limit(bytes);
         return 0;
     });
 }
@@ -228,6 +297,37 @@ int fd_command_forget(fd_board* board, int64_t id) {
     });
 }
 
+int fd_last_command(fd_board* board, int compute_unit, fd_command* info) {
+    return guarded([&] { return board->unit(compute_unit).last(*info) ? 1 : 0; });
+}
+
+int fd_abandon(fd_board* board, int compute_unit) {
+    return guarded([&] {
+        board->unit(compute_unit).abandon();
+        return 0;
+    });
+}
+
+int fd_kill_client(fd_board* board) {
+    return guarded([&] {
+        for (auto& unit : board->units) unit->abandon();
+        const std::lock_guard lock(board->mutex);
+        for (auto& allocator : board->allocators) allocator.release_all();
+        return 0;
+    });
+}
+
+int fd_set_busy(fd_board* board, int compute_unit, int busy) {
+    return guarded([&] {
+        board->unit(compute_unit).set_busy(busy != 0);
+        return 0;
+    });
+}
+
+int fd_is_busy(fd_board* board, int compute_unit) {
+    return guarded([&] { return board->unit(compute_unit).busy() ? 1 : 0; });
+}
+
 int fd_reset(fd_board* board, int compute_unit) {
     return guarded([&] {
         board->unit(compute_unit).reset();
@@ -277,8 +377,16 @@ int fd_clear_events(fd_board* board) {
 
 int fd_inject(fd_board* board, int compute_unit, int port, const fd_fault* fault) {
     return guarded([&] {
-        if (fault->kind < FD_FAULT_SLVERR || fault->kind > FD_FAULT_STUCK) throw std::invalid_argument("there is no such fault");
+        if (fault->kind < FD_FAULT_SLVERR || fault->kind > FD_FAULT_FLIP) throw std::invalid_argument("there is no such fault");
         board->unit(compute_unit).inject(port, *fault);
+        return 0;
+    });
+}
+
+int fd_inject_unit(fd_board* board, int compute_unit, const fd_unit_fault* fault) {
+    return guarded([&] {
+        if (fault->kind < FD_UNIT_DROPPED_INTERRUPT || fault->kind > FD_UNIT_DEAD) throw std::invalid_argument("there is no such fault");
+        board->unit(compute_unit).inject(*fault);
         return 0;
     });
 }

@@ -79,6 +79,11 @@ MemoryPort& ComputeUnit::port(int index) {
 
 // One clock cycle: settle with the inputs of this cycle, take handshakes, rising edge, drive.
 void ComputeUnit::cycle() {
+    if (dead_) {
+        sampled_ = {};
+        ++now_;
+        return;
+    }
     const fd_control_port& control = kernel_->control;
     *kernel_->clock = 0;
     kernel_->evaluate(kernel_->model);
@@ -104,6 +109,7 @@ void ComputeUnit::cycle() {
 
 void ComputeUnit::reset_kernel() {
     const fd_control_port& control = kernel_->control;
+    end_faults();
     *control.awvalid = *control.wvalid = *control.bready = *control.arvalid = *control.rready = 0;
     *kernel_->reset_n = 0;
     for (std::uint64_t i = 0; i < kResetCycles; ++i) {
@@ -210,9 +216,35 @@ void ComputeUnit::inject(int index, const fd_fault& fault) {
     port(index).inject(fault);
 }
 
+void ComputeUnit::inject(const fd_unit_fault& fault) {
+    const Pause pause(*this);
+    faults_.push_back({fault, 0});
+}
+
 void ComputeUnit::clear_faults() {
     const Pause pause(*this);
+    faults_.clear();
+    end_faults();
     for (auto& port : ports_) port->clear_faults();
+}
+
+// Of the faults of the unit, those that strike the command that starts now.
+void ComputeUnit::begin_faults() {
+    end_faults();
+    for (UnitFault& fault : faults_) {
+        const std::uint64_t match = fault.matches++;
+        if (match < fault.rule.skip || (fault.rule.count != 0 && match - fault.rule.skip >= fault.rule.count)) continue;
+        log_.record({FD_INJECTED, index_, -1, 0, 0, now_, fault.rule.kind});
+        if (fault.rule.kind == FD_UNIT_DROPPED_INTERRUPT) dropped_ = true;
+        else if (fault.rule.kind == FD_UNIT_STUCK) stuck_ = true;
+        else dead_ = true;
+    }
+    for (auto& port : ports_) port->freeze(stuck_);
+}
+
+void ComputeUnit::end_faults() {
+    dropped_ = stuck_ = dead_ = false;
+    for (auto& port : ports_) port->freeze(false);
 }
 
 void ComputeUnit::connect(int index, int bank) {
@@ -269,12 +301,20 @@ fd_command ComputeUnit::info(const Command& command) {
     return command.info;
 }
 
-void ComputeUnit::reset() {
+bool ComputeUnit::last(fd_command& command) {
+    const std::lock_guard lock(queue_mutex_);
+    if (!last_) return false;
+    command = last_->info;
+    return true;
+}
+
+bool ComputeUnit::abort_commands() {
+    bool running = false;
     {
         std::unique_lock lock(queue_mutex_);
         std::int64_t aborted = 0;
-        resetting_ = true;  // the thread starts nothing until the reset is over
-        const bool running = !queue_.empty() && queue_.front()->info.state == FD_RUNNING;
+        resetting_ = true;
+        running = !queue_.empty() && queue_.front()->info.state == FD_RUNNING;
         while (queue_.size() > (running ? 1u : 0u)) {
             queue_.back()->info.state = FD_ABORTED;
             queue_.pop_back();
@@ -284,15 +324,16 @@ void ComputeUnit::reset() {
             abort_ = true;
             const auto command = queue_.front();
             command_ended_.wait(lock, [&] { return command->ended(); });
+            running = command->info.state == FD_ABORTED;
         }
         abort_ = false;
         ended_.add(aborted);
     }
     command_ended_.notify_all();
-    {
-        const Pause pause(*this);
-        reset_kernel();
-    }
+    return running;
+}
+
+void ComputeUnit::go_on() {
     {
         const std::lock_guard lock(queue_mutex_);
         resetting_ = false;
@@ -300,12 +341,42 @@ void ComputeUnit::reset() {
     queue_changed_.notify_all();
 }
 
+void ComputeUnit::reset() {
+    abort_commands();
+    {
+        const Pause pause(*this);
+        reset_kernel();
+    }
+    go_on();
+}
+
+void ComputeUnit::abandon() {
+    if (abort_commands()) {
+        const Pause pause(*this);
+        hung_ = true;
+    }
+    go_on();
+}
+
+void ComputeUnit::set_busy(bool busy) {
+    {
+        const std::lock_guard lock(queue_mutex_);
+        busy_ = busy;
+    }
+    queue_changed_.notify_all();
+}
+
+bool ComputeUnit::busy() {
+    const std::lock_guard lock(queue_mutex_);
+    return busy_;
+}
+
 void ComputeUnit::work() {
     for (;;) {
         std::shared_ptr<Command> command;
         {
             std::unique_lock lock(queue_mutex_);
-            queue_changed_.wait(lock, [&] { return stop_ || (!queue_.empty() && !resetting_); });
+            queue_changed_.wait(lock, [&] { return stop_ || (!queue_.empty() && !resetting_ && !busy_); });
             if (stop_) return;
             command = queue_.front();
             command->info.state = FD_RUNNING;
@@ -325,6 +396,7 @@ void ComputeUnit::run(Command& command, std::unique_lock<std::mutex>& unit) {
     const std::uint64_t violations = total(&MemoryPort::violations);
     const std::uint64_t outside = total(&MemoryPort::outside);
     const std::uint64_t control_reads = host_control_reads_;
+    const std::uint64_t unwritten = total(&MemoryPort::unwritten);
     std::uint32_t state = FD_ERROR;
     std::uint64_t cycles = 0;
     if (!hung_) state = execute(command, cycles, unit);
@@ -335,7 +407,9 @@ void ComputeUnit::run(Command& command, std::unique_lock<std::mutex>& unit) {
     command.info.violations = total(&MemoryPort::violations) - violations;
     command.info.outside = total(&MemoryPort::outside) - outside;
     command.info.control_reads = host_control_reads_ - control_reads;
+    command.info.unwritten = total(&MemoryPort::unwritten) - unwritten;
     command.info.state = state;
+    last_ = queue_.front();
     queue_.pop_front();
     ended_.add(1);
     command_ended_.notify_all();
@@ -359,12 +433,14 @@ std::uint32_t ComputeUnit::execute(const Command& command, std::uint64_t& cycles
     }
     if (bus_write(kControl, kStart) != 0) return FD_ERROR;
     const std::uint64_t start = data_taken_;
+    begin_faults();
     std::uint64_t beats = total(&MemoryPort::beats);
     std::uint64_t last_beat = now_;
 
     for (;;) {
-        for (int i = 0; has_interrupt && i < kCyclesPerTurn && !interrupt_; ++i) cycle();
-        if (interrupt_ || !has_interrupt) {
+        const bool unseen = stuck_ || dead_ || (dropped_ && has_interrupt);
+        for (int i = 0; (has_interrupt || unseen) && i < kCyclesPerTurn && (unseen || !interrupt_); ++i) cycle();
+        if (!unseen && (interrupt_ || !has_interrupt)) {
             cycles = interrupt_since_ - start;
             std::uint32_t control = 0;
             for (const auto& port : ports_) {

@@ -87,6 +87,7 @@ public:
     std::uint32_t read_register(std::uint32_t offset);
     void clock(std::uint64_t cycles);
     void inject(int port, const fd_fault& fault);
+    void inject(const fd_unit_fault& fault);
     void clear_faults();
     void connect(int port, int bank);
     fd_port_statistics statistics(int port);
@@ -98,7 +99,11 @@ public:
     void submit(std::shared_ptr<Command> command);
     bool wait(const Command& command, double seconds);
     fd_command info(const Command& command);
-    void reset();  // aborts every command
+    bool last(fd_command& command);  // the command that ended last, if there is one
+    void reset();    // aborts every command
+    void abandon();  // the same without a reset
+    void set_busy(bool busy);
+    bool busy();
 
 private:
     // Holds the unit between two cycles; the running command lets waiting holders in first.
@@ -113,6 +118,11 @@ private:
     int bus_write(std::uint32_t offset, std::uint32_t value);  // response, or -1: no answer
     int bus_read(std::uint32_t offset, std::uint32_t& value);
     void log_register(std::uint32_t offset, bool write, int response);
+
+    bool abort_commands();  // says whether one was running; nothing starts until resetting_ is false
+    void go_on();
+    void begin_faults();
+    void end_faults();
 
     void work();
     void run(Command& command, std::unique_lock<std::mutex>& unit);
@@ -136,6 +146,12 @@ private:
     bool interrupt_ = false;
     std::uint64_t interrupt_since_ = 0;
     bool tracing_ = false;
+    struct UnitFault {
+        fd_unit_fault rule;
+        std::uint64_t matches;
+    };
+    std::vector<UnitFault> faults_;
+    bool dropped_ = false, stuck_ = false, dead_ = false;  // faults of the running command
     std::uint64_t host_control_reads_ = 0;
     struct {                         // control port outputs at the last rising edge
         bool awready, wready, bvalid, arready, rvalid;
@@ -147,8 +163,9 @@ private:
     std::mutex queue_mutex_;
     std::condition_variable queue_changed_, command_ended_;
     std::deque<std::shared_ptr<Command>> queue_;  // the front one runs
+    std::shared_ptr<Command> last_;
     std::atomic<bool> abort_ = false;
-    bool stop_ = false, resetting_ = false;
+    bool stop_ = false, resetting_ = false, busy_ = false;
     std::thread worker_;
 };
 

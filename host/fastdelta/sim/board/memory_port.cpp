@@ -111,6 +111,7 @@ void MemoryPort::record(std::uint32_t kind, bool write, std::uint64_t address, s
                         std::uint64_t detail) {
     if (kind >= FD_PROTOCOL_FIRST) ++violations_;
     if (kind == FD_OUTSIDE_BANKS) ++outside_;
+    if (kind == FD_UNWRITTEN) ++unwritten_;
     log_.record({kind, unit_, index_, write, address, now, detail});
 }
 
@@ -141,6 +142,8 @@ void MemoryPort::accept(Burst& burst, const Address& address, bool write, std::u
     burst.done = 0;
     burst.response = kOkay;
     burst.stuck = false;
+    burst.flip = kNoFlip;
+    burst.bank = nullptr;
     burst.data = nullptr;
 
     const std::uint64_t count = std::uint64_t{burst.beats} * bytes_;
@@ -153,13 +156,17 @@ void MemoryPort::accept(Burst& burst, const Address& address, bool write, std::u
     for (const int index : connected_) {
         const Bank& bank = memory_.banks()[static_cast<std::size_t>(index)];
         if (bank.holds(address.address, count)) {
+            burst.bank = &bank;
             burst.data = bank.data + (address.address - bank.base);
             break;
         }
     }
-    if (!burst.data) {
+    if (!burst.bank) {
         burst.response = kDecodeError;
         record(FD_OUTSIDE_BANKS, write, address.address, now, count);
+    } else if (options_.report_unwritten && !write) {
+        const std::uint64_t lines = burst.bank->unwritten_lines(address.address, count);
+        if (lines) record(FD_UNWRITTEN, write, address.address, now, lines);
     }
     for (Fault& fault : faults_) {
         const fd_fault& rule = fault.rule;
@@ -169,9 +176,11 @@ void MemoryPort::accept(Burst& burst, const Address& address, bool write, std::u
         record(FD_INJECTED, write, address.address, now, rule.kind);
         if (rule.kind == FD_FAULT_STUCK) {
             burst.stuck = true;
+        } else if (rule.kind == FD_FAULT_FLIP) {
+            burst.flip = rule.bit % (8 * count);
         } else {
             burst.response = static_cast<std::uint8_t>(rule.kind);
-            burst.data = nullptr;
+            burst.bank = nullptr;
         }
         break;
     }
@@ -214,16 +223,17 @@ void MemoryPort::sample_read(std::uint64_t now) {
 
 void MemoryPort::drive_read(std::uint64_t now) {
     const fd_read_channels& port = signals_.read;
-    read_ready_ = reads_.size() < options_.outstanding && !stallers_[kAr].stalls();
+    read_ready_ = reads_.size() < options_.outstanding && !stalls(kAr);
     assign(port.arready, read_ready_);
     if (read_valid_) return;  // the beat waits for the kernel
-    if (reads_.empty() || reads_.front().due > now || reads_.front().stuck || stallers_[kR].stalls()) {
+    if (reads_.empty() || reads_.front().due > now || reads_.front().stuck || stalls(kR)) {
         assign(port.rvalid, 0);
         return;
     }
     const Burst& burst = reads_.front();
-    if (burst.data) std::memcpy(port.rdata.value, burst.data + std::size_t{burst.done} * bytes_, bytes_);
+    if (burst.bank) std::memcpy(port.rdata.value, burst.data + std::size_t{burst.done} * bytes_, bytes_);
     else std::memset(port.rdata.value, kGarbage, bytes_);
+    if (burst.flip / 8 / bytes_ == burst.done) port.rdata.value[burst.flip / 8 % bytes_] ^= 1u << burst.flip % 8;
     assign(port.rid, burst.id);
     assign(port.rresp, burst.response);
     assign(port.rlast, burst.done + 1 == burst.beats);
@@ -307,24 +317,26 @@ void MemoryPort::sample_write(std::uint64_t now) {
 void MemoryPort::drive_write(std::uint64_t now) {
     const fd_write_channels& port = signals_.write;
     write_ready_ = writes_.size() < options_.outstanding && (!options_.address_waits_for_data || data_waits_)
-        && !stallers_[kAw].stalls();
+        && !stalls(kAw);
     assign(port.awready, write_ready_);
-    data_ready_ = writes_complete_ < writes_.size() && !stallers_[kW].stalls();
+    data_ready_ = writes_complete_ < writes_.size() && !stalls(kW);
     assign(port.wready, data_ready_);
     if (response_valid_) return;
-    if (writes_complete_ == 0 || writes_.front().due > now || writes_.front().stuck || stallers_[kB].stalls()) {
+    if (writes_complete_ == 0 || writes_.front().due > now || writes_.front().stuck || stalls(kB)) {
         assign(port.bvalid, 0);
         return;
     }
-    const Burst& burst = writes_.front();
-    if (burst.data) commit(burst);
+    Burst& burst = writes_.front();
+    if (burst.bank) commit(burst);
     assign(port.bid, burst.id);
     assign(port.bresp, burst.response);
     assign(port.bvalid, 1);
     response_valid_ = true;
 }
 
-void MemoryPort::commit(const Burst& burst) {
+void MemoryPort::commit(Burst& burst) {
+    if (burst.flip != kNoFlip) burst.written[burst.flip / 8] ^= 1u << burst.flip % 8;
+    burst.bank->mark(burst.address, std::uint64_t{burst.beats} * bytes_, true);
     for (std::uint32_t beat = 0; beat < burst.beats; ++beat) {
         const std::uint8_t* strobes = &burst.strobes[std::size_t{beat} * strobe_bytes_];
         const std::uint8_t* from = &burst.written[std::size_t{beat} * bytes_];

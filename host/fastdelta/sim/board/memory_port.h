@@ -27,6 +27,7 @@ struct MemoryOptions {
     std::uint64_t write_latency = 16;
     std::uint64_t outstanding = 32;
     bool address_waits_for_data = false;
+    bool report_unwritten = false;
     double stall[kChannels] = {};
     std::uint64_t seed = 0;
 };
@@ -94,10 +95,12 @@ public:
     std::uint64_t beats() const { return beats_; }  // handshakes on all channels
     std::uint64_t violations() const { return violations_; }
     std::uint64_t outside() const { return outside_; }
+    std::uint64_t unwritten() const { return unwritten_; }
     void check_done(std::uint64_t now);
 
     void inject(const fd_fault& fault) { faults_.push_back({fault, 0}); }
     void clear_faults();
+    void freeze(bool frozen) { frozen_ = frozen; }  // nothing new is accepted or answered
 
     const fd_port_statistics& statistics() const { return statistics_; }
     void clear_statistics() { statistics_ = {}; }
@@ -106,10 +109,12 @@ public:
 private:
     struct Burst {
         std::uint64_t address, id, due;
-        std::uint8_t* data;  // device memory, null: answered with an error
+        const Bank* bank;    // null: answered with an error
+        std::uint8_t* data;  // in device memory
         std::uint32_t beats, done;
         std::uint8_t response;
         bool stuck;
+        std::uint64_t flip;  // bit of the burst that is wrong, or kNoFlip
         std::vector<std::uint8_t> written, strobes;  // writes only
     };
     struct Address {
@@ -117,6 +122,7 @@ private:
         std::uint8_t length = 0, size = 0, burst = 0;
         bool operator==(const Address&) const = default;
     };
+    static constexpr std::uint64_t kNoFlip = ~std::uint64_t{0};
     struct Fault {
         fd_fault rule;
         std::uint64_t matches;
@@ -128,7 +134,8 @@ private:
     void drive_write(std::uint64_t now);
 
     void accept(Burst& burst, const Address& address, bool write, std::uint64_t now);
-    void commit(const Burst& burst);
+    void commit(Burst& burst);
+    bool stalls(Channel channel) { return frozen_ || stallers_[channel].stalls(); }
     void record(std::uint32_t kind, bool write, std::uint64_t address, std::uint64_t now,
                 std::uint64_t detail);
 
@@ -147,6 +154,7 @@ private:
     MemoryOptions options_;
     Staller stallers_[kChannels];
     std::vector<Fault> faults_;
+    bool frozen_ = false;
 
     std::deque<Burst> reads_;
     bool read_ready_ = false, read_valid_ = false;
@@ -161,7 +169,7 @@ private:
     Address write_waiting_;
     std::vector<std::uint8_t> data_waiting_;
 
-    std::uint64_t beats_ = 0, violations_ = 0, outside_ = 0;
+    std::uint64_t beats_ = 0, violations_ = 0, outside_ = 0, unwritten_ = 0;
     fd_port_statistics statistics_{};
 };
 

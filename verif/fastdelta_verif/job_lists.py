@@ -74,6 +74,10 @@ def is_legal(words: Words, shape: ListShape) -> bool:
     return np.array_equal(again, words)
 
 
+class _NoPlaceError(Exception):
+    """No record of a list can be changed so that one rule alone is broken."""
+
+
 @dataclass
 class _List:
     """A legal list as its parts, for a fault to change."""
@@ -84,6 +88,11 @@ class _List:
 
     def word(self) -> Words:
         return list_of(self.records, self.shape)
+
+    def choose(self, places: list[int]) -> int:
+        if not places:
+            raise _NoPlaceError
+        return self.rng.choice(places)
 
     def pick(self) -> int:
         return self.rng.randrange(len(self.records))
@@ -116,7 +125,7 @@ def _alone(case: _List, fits: Callable[[int, int], bool], change: Callable[[int]
         for n, (record, following) in enumerate(zip(case.records, after, strict=True))
         if not record & LAST_JOB and fits(record, following)
     ]
-    place = case.rng.choice(places)
+    place = case.choose(places)
     case.records[place] = change(case.records[place])
     return case.word()
 
@@ -159,14 +168,14 @@ def _block(case: _List) -> Words:
 
 
 def _no_last(case: _List) -> Words:
-    place = case.rng.choice([n for n, r in enumerate(case.records) if r & LAST_JOB])
+    place = case.choose([n for n, r in enumerate(case.records) if r & LAST_JOB])
     case.records[place] ^= LAST_JOB
     return case.word()
 
 
 def _early_last(case: _List) -> Words:
     """Mark a job that is not the last of its query block, with or without the true one."""
-    place = case.rng.choice([n for n, r in enumerate(case.records) if not r & LAST_JOB])
+    place = case.choose([n for n, r in enumerate(case.records) if not r & LAST_JOB])
     slot = case.records[place] >> 12 & 0x7FFF
     if case.rng.random() < 0.5:
         case.records = [r & ~LAST_JOB if r >> 12 & 0x7FFF == slot else r for r in case.records]
@@ -290,13 +299,19 @@ FAULTS: dict[str, Callable[[_List], Words]] = {
 }
 
 
-def broken_list(rng: random.Random, shape: ListShape, records: list[int], fault: str) -> Words:
-    """Return a list with one fault of :data:`FAULTS`, made from the records of a legal list.
+def broken_list(rng: random.Random, shape: ListShape, fault: str) -> Words:
+    """Return a random list with one fault of :data:`FAULTS`.
 
     The shape needs at least two windows, fewer than eight heads, and blocks that are no multiple
-    of the window nor of 16. The number of records must be no multiple of 16, with some that are
-    not the last of their row in the last window.
+    of the window nor of 16.
     """
-    words = FAULTS[fault](_List(rng, shape, list(records)))
-    assert not is_legal(words, shape), f"the fault {fault} left a legal list"
-    return words
+    while True:
+        records = records_of(random_pairs(rng, shape, 0.35), shape.window)
+        if len(records) % 16 == 0:
+            continue  # the fault may be in the padding
+        try:
+            words = FAULTS[fault](_List(rng, shape, records))
+        except _NoPlaceError:
+            continue
+        assert not is_legal(words, shape), f"the fault {fault} left a legal list"
+        return words

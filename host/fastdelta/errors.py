@@ -50,6 +50,10 @@ class OverlayError(BoardError):
     """The overlay does not hold the kernel that was asked for, or cannot be loaded."""
 
 
+class ManifestError(OverlayError):
+    """The manifest of an overlay cannot be read, is another's, or forbids to load the overlay."""
+
+
 class WrongBankError(BoardError):
     """A buffer lies in another memory bank than the one its argument is connected to."""
 

@@ -10,8 +10,12 @@ types, ports) and ``interface.toml``::
     [simulation_parameters]                   # parameters of the RTL that only simulation sets
     STATE_PITCH = 32
 
+    [hardware_parameters]                     # what a card's kernel has unless its build says else
+    H_ITER = 4
+
     [[compute_units.u55c]]                    # one table for each compute unit the card can have
     m_axi_qk = "HBM[0]"                       # a bank, or a list of banks, for each port
+    slr = "SLR0"                              # die to place it on; left out: the tools choose
 
 Both are read here, checked against each other and against the card, and given out frozen.
 """
@@ -41,7 +45,17 @@ SCALAR_BYTES: Final[Mapping[str, int]] = {
 }
 POINTER_BYTES: Final = 8
 
-_KEYS: Final = {"instance", "file_list", "simulation_parameters", "compute_units"}
+WIDTH_PARAMETER: Final = "BUS_WIDTH"
+"""RTL parameter that, if given, is the width of every memory port."""
+
+_KEYS: Final = {
+    "instance",
+    "file_list",
+    "simulation_parameters",
+    "hardware_parameters",
+    "compute_units",
+}
+_PLACEMENT: Final = "slr"
 
 
 @dataclass(frozen=True)
@@ -107,6 +121,10 @@ class KernelInterface:
         RTL parameters that only simulation sets.
     compute_units
         For each card, the connections of each compute unit it can have.
+    hardware_parameters
+        RTL parameters of a kernel for a card, unless its build says otherwise.
+    placements
+        For each card, the die of each compute unit, such as ``SLR0``; None: the tools choose.
     """
 
     name: str
@@ -121,6 +139,8 @@ class KernelInterface:
     file_list: Path
     simulation_parameters: Mapping[str, int]
     compute_units: Mapping[str, tuple[Connections, ...]]
+    hardware_parameters: Mapping[str, int]
+    placements: Mapping[str, tuple[str | None, ...]]
 
     def connections(self, platform: Platform, count: int) -> tuple[Connections, ...]:
         """Return the connections of the first `count` compute units on a card.
@@ -168,7 +188,10 @@ def load_interface(folder: Path) -> KernelInterface:
     for path in (xml_path, toml_path):
         if not path.is_file():
             raise FileNotFoundError(f"there is no {path}; a kernel's folder holds it")
-    kernel = ElementTree.parse(xml_path).getroot().find("kernel")
+    try:
+        kernel = ElementTree.parse(xml_path).getroot().find("kernel")
+    except ElementTree.ParseError as error:
+        raise ValueError(f"{xml_path}: {error}") from None
     if kernel is None:
         raise ValueError(f"{xml_path}: there is no <kernel>")
     table = tomllib.loads(toml_path.read_text(encoding="utf-8"))
@@ -208,6 +231,13 @@ def load_interface(folder: Path) -> KernelInterface:
         compute_units=MappingProxyType(
             {
                 name: tuple(_connections(unit, name, masters.keys(), toml_path) for unit in units)
+                for name, units in table["compute_units"].items()
+            }
+        ),
+        hardware_parameters=MappingProxyType(dict(table.get("hardware_parameters", {}))),
+        placements=MappingProxyType(
+            {
+                name: tuple(_placement(unit, name, toml_path) for unit in units)
                 for name, units in table["compute_units"].items()
             }
         ),
@@ -265,13 +295,14 @@ def _connections(unit: Any, platform_name: str, masters: Any, path: Path) -> Con
         raise ValueError(
             f"{path}: there is no card {platform_name}; cards are {', '.join(PLATFORMS)}"
         )
-    if set(unit) != set(masters):
+    ports = {port: banks for port, banks in unit.items() if port != _PLACEMENT}
+    if ports.keys() != set(masters):
         raise ValueError(
-            f"{path}: a compute unit on the {platform_name} connects {sorted(unit)}; it must "
+            f"{path}: a compute unit on the {platform_name} connects {sorted(ports)}; it must "
             f"connect each of {sorted(masters)}"
         )
     connections = {}
-    for port, banks in unit.items():
+    for port, banks in ports.items():
         tags = (banks,) if isinstance(banks, str) else tuple(banks)
         if not tags:
             raise ValueError(f"{path}: port {port} on the {platform_name} has no bank")
@@ -279,3 +310,14 @@ def _connections(unit: Any, platform_name: str, masters: Any, path: Path) -> Con
             platform.bank_index(tag)
         connections[port] = tags
     return MappingProxyType(connections)
+
+
+def _placement(unit: Any, platform_name: str, path: Path) -> str | None:
+    slr = unit.get(_PLACEMENT)
+    allowed = [f"SLR{index}" for index in range(PLATFORMS[platform_name].slrs)]
+    if slr is not None and slr not in allowed:
+        raise ValueError(
+            f"{path}: slr is {slr!r}; the {platform_name} has {', '.join(allowed)}, and without "
+            "slr the tools choose"
+        )
+    return cast(str | None, slr)

@@ -15,6 +15,32 @@ MEBIBYTE: Final = 1 << 20
 
 MemoryType = Literal["HBM", "DDR"]
 
+XRT_OF_VITIS: Final[Mapping[str, str]] = {
+    "2022.1": "2.13",
+    "2022.2": "2.14",
+    "2023.1": "2.15",
+    "2023.2": "2.16",
+    "2024.1": "2.17",
+    "2024.2": "2.18",
+    "2025.1": "2.19",
+    "2025.2": "2.20",
+}
+"""Releases of Vitis that are known here, oldest first, with the XRT that came out with each."""
+
+
+def release_number(release: str) -> tuple[int, ...]:
+    """Return what orders releases such as ``2023.2`` or ``2.16.204``.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    try:
+        return tuple(int(part) for part in release.split("."))
+    except ValueError:
+        raise ValueError(f"{release!r} is no release; one is written as 2023.2") from None
+
 
 @dataclass(frozen=True)
 class MemoryBank:
@@ -54,6 +80,10 @@ class Platform:
         FPGA.
     banks
         Memory banks, in the order of XRT's indices.
+    oldest_tools, newest_tools
+        Releases of Vitis that know the platform, both included; None: the newest that there is.
+    slrs
+        Dies of the FPGA, ``SLR0`` and up; HBM is beside ``SLR0``.
     """
 
     name: str
@@ -61,6 +91,27 @@ class Platform:
     vbnv: str
     part: str
     banks: tuple[MemoryBank, ...]
+    oldest_tools: str = "2022.1"
+    newest_tools: str | None = None
+    slrs: int = 3
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """Known releases of Vitis that know the platform, oldest first."""
+        return tuple(release for release in XRT_OF_VITIS if self.knows(release))
+
+    def knows(self, release: str) -> bool:
+        """Say whether a release of Vitis, such as ``2023.2``, knows the platform."""
+        number = release_number(release)
+        newest = self.newest_tools
+        return release_number(self.oldest_tools) <= number and (
+            newest is None or number <= release_number(newest)
+        )
+
+    @property
+    def newest_xrt(self) -> str | None:
+        """Last XRT that knows the card; None: the newest that there is."""
+        return None if self.newest_tools is None else XRT_OF_VITIS[self.newest_tools]
 
     @property
     def prefix(self) -> str:
@@ -111,6 +162,7 @@ PLATFORMS: Final[Mapping[str, Platform]] = {
                 MemoryBank(f"DDR[{i}]", "DDR", _DDR_BASE + i * _DDR_STRIDE, 16 * 1024 * MEBIBYTE)
                 for i in range(2)
             ),
+            newest_tools="2023.2",  # later Vitis and XRT have dropped the card
         ),
     )
 }

@@ -74,6 +74,28 @@ def test_compute_units_do_not_share_banks() -> None:
         assert len(tags) == len(set(tags))
 
 
+def test_units_of_a_card_are_placed_apart() -> None:
+    decode = load_interface(overlay_folder("decode"))
+    for units in decode.placements.values():
+        assert len(set(units)) == len(units) == 2
+    prefill = load_interface(overlay_folder("prefill"))
+    assert prefill.placements == {"u55c": (None,), "u280": (None,)}, "it is larger than a die"
+    assert prefill.hardware_parameters == {}
+    assert decode.hardware_parameters == {"H_ITER": 4}
+
+
+def test_releases_that_know_a_card() -> None:
+    u55c, u280 = PLATFORMS["u55c"], PLATFORMS["u280"]
+    assert u280.releases == ("2022.1", "2022.2", "2023.1", "2023.2")
+    assert set(u55c.releases) > set(u280.releases)
+    assert u280.newest_xrt == "2.16"
+    assert u55c.newest_xrt is None
+    assert u55c.knows("2030.1")
+    assert not u55c.knows("2021.2")
+    with pytest.raises(ValueError, match="'now' is no release"):
+        u55c.knows("now")
+
+
 def test_too_many_compute_units() -> None:
     interface = load_interface(KERNEL)
     with pytest.raises(ValueError, match=r"2 compute units.*allowed are 1 to 1"):
@@ -101,6 +123,9 @@ def test_a_card_without_connections(edited: Edit) -> None:
         ("interface.toml", '"HBM[0]"', "[]", "port m_axi_in on the u55c has no bank"),
         ("interface.toml", "m_axi_in =", "m_axi_im =", r"must connect each of \['m_axi_in'"),
         ("interface.toml", "compute_units.u280", "compute_units.u250", "no card u250; cards are"),
+        ("interface.toml", '"HBM[1]"', '"HBM[1]"\nslr = "SLR3"', "the u55c has SLR0, SLR1, SLR2"),
+        ("interface.toml", '"DDR[1]"', '"DDR[1]"\nslr = 0', "slr is 0; the u280 has SLR0"),
+        ("kernel.xml", "</args>", "", "kernel.xml: mismatched tag"),
         ("kernel.xml", "ap_ctrl_chain", "ap_ctrl_none", "'ap_ctrl_none'; allowed are ap_ctrl_hs"),
         ("kernel.xml", 'offset="0x1C"', 'offset="0x14"', "argument b: offset 0x14.*at least 0x18"),
         ("kernel.xml", 'offset="0x3C"', 'offset="0xFFE"', "multiple of 4"),

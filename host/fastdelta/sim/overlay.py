@@ -12,16 +12,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from fastdelta.errors import BoardNotFoundError
-from fastdelta.interface import KernelInterface, load_interface
+from fastdelta.interface import WIDTH_PARAMETER, KernelInterface, load_interface
 from fastdelta.platforms import Platform, find_platform
 from fastdelta.sim.build import build_kernel, rtl_parameters
 from fastdelta.sim.device import DEFAULT_TIMEOUT_SECONDS, SimDevice, simulation_manifest
 from fastdelta.sim.paths import cache_folder, overlay_folder
 from fastdelta.sim.simulated_board import BoardOptions, Stalls
 from fastdelta.xclbin import Xclbin, build_xclbin
-
-WIDTH_PARAMETER = "BUS_WIDTH"
-"""RTL parameter that, if given, is the width of every memory port."""
 
 
 class OpenedDevice(NamedTuple):

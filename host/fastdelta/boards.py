@@ -22,16 +22,22 @@ from fastdelta.errors import (
     BankFullError,
     BoardNotFoundError,
     InputError,
+    ManifestError,
     MissingToolError,
     OverlayError,
     WrongBoardError,
 )
-from fastdelta.platforms import PLATFORMS, find_platform
+from fastdelta.overlays.manifest import Manifest, check_manifest, manifest_path
+from fastdelta.platforms import PLATFORMS, Platform, find_platform
 from fastdelta.shapes import DecodeShape, PrefillShape
-from fastdelta.xclbin import Xclbin, XclbinError
+from fastdelta.xclbin import Mode, Xclbin, XclbinError
 
 SIMULATED = "sim-"
 """Prefix of the names of simulated cards."""
+
+
+class UnverifiedOverlayWarning(UserWarning):
+    """An overlay has no manifest, so what it is was not checked."""
 
 
 class DeviceBuffer(Protocol):
@@ -324,23 +330,9 @@ def _open_card(board: str | int, engine: Engine, overlay: Path | None) -> PynqBo
     if overlay is None:
         raise InputError(
             f"a real card needs overlay=, the xclbin of the {engine.name} engine for "
-            f"{device.name}; overlays/README.md says how to build it"
+            f"{device.name}; docs/run_on_a_card.md says how to build it"
         )
-    if not overlay.is_file():
-        raise OverlayError(f"there is no overlay {overlay}; overlays/README.md says how to build")
-    try:
-        container = Xclbin.parse(overlay.read_bytes())
-    except XclbinError as error:
-        raise OverlayError(f"{overlay} cannot be loaded: {error}") from error
-    try:
-        built_for, card = find_platform(container.vbnv), find_platform(device.name)
-    except ValueError as error:
-        raise WrongBoardError(f"{overlay} on {device.name}: {error}") from error
-    if built_for is not card:
-        raise WrongBoardError(
-            f"{overlay} is for the {built_for.name} ({container.vbnv}), the card is a {card.name} "
-            f"({device.name}); load the overlay of this card"
-        )
+    check_overlay(overlay, engine.name, device.name)
 
     def describe(loaded: Any) -> BoardInfo:
         clocks = [clock["frequency"] for clock in loaded.clock_dict.values()]
@@ -353,6 +345,67 @@ def _open_card(board: str | int, engine: Engine, overlay: Path | None) -> PynqBo
 
     # PYNQ keeps one device object for the life of the process: contexts are closed, it is not.
     return PynqBoard(device, engine, overlay, describe, device.free_bitstream)
+
+
+def check_overlay(overlay: Path, engine: str, device_name: str) -> None:
+    """Refuse an overlay that a card must not load, before the card sees it.
+
+    Parameters
+    ----------
+    overlay : path
+        The xclbin; its manifest is beside it.
+    engine : str
+        Engine that is to be opened.
+    device_name : str
+        What XRT calls the card.
+
+    Raises
+    ------
+    OverlayError
+        If the xclbin is missing or damaged; as `ManifestError` if its manifest forbids it: failed
+        timing, another platform, another xclbin, an unknown register map.
+    WrongBoardError
+        If it is for another card.
+    """
+    if not overlay.is_file():
+        raise OverlayError(
+            f"there is no overlay {overlay}; docs/run_on_a_card.md says how to build it"
+        )
+    data = overlay.read_bytes()
+    try:
+        container = Xclbin.parse(data)
+    except XclbinError as error:
+        raise OverlayError(f"{overlay} cannot be loaded: {error}") from error
+    try:
+        built_for, card = find_platform(container.vbnv), find_platform(device_name)
+    except ValueError as error:
+        raise WrongBoardError(f"{overlay} on {device_name}: {error}") from error
+    if built_for is not card:
+        raise WrongBoardError(
+            f"{overlay} is for the {built_for.name} ({container.vbnv}), the card is a {card.name} "
+            f"({device_name}); load the overlay of this card"
+        )
+    _check_manifest(overlay, data, container, engine, card)
+
+
+def _check_manifest(
+    overlay: Path, data: bytes, container: Xclbin, engine: str, card: Platform
+) -> None:
+    path = manifest_path(overlay)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if container.mode != Mode.HARDWARE_EMULATION:
+            warnings.warn(
+                f"{overlay} has no manifest {path.name} beside it, so whether it met its timing "
+                "and is the file that was built was not checked; copy the manifest of its build",
+                UnverifiedOverlayWarning,
+                stacklevel=2,
+            )
+        return
+    except (OSError, UnicodeDecodeError) as error:
+        raise ManifestError(f"{path} cannot be read: {error}") from error
+    check_manifest(Manifest.parse(text, path), path, data, container, engine, card)
 
 
 def _find_card(board: str | int) -> Any:

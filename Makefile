@@ -47,7 +47,7 @@ demo: setup ## language models on the simulated card: one continues a text, one 
 	$(BIN)/fastdelta demo
 
 .PHONY: test
-test: packages setup lint ## lint, then every test
+test: packages setup lint overlays-check ## lint, overlays, then every test
 	$(BIN)/pytest -n $(PYTEST_WORKERS)
 
 .PHONY: lint
@@ -61,6 +61,14 @@ lint: setup ## ruff, mypy, Verilator -Wall and Verible
 .PHONY: registers
 registers: $(VENV) ## regenerate RTL, models and documents from overlays/*/registers.rdl
 	$(BIN)/python tools/generate_registers.py
+
+.PHONY: overlays
+overlays: $(VENV) ## regenerate what Vitis needs from kernel.xml and interface.toml
+	$(BIN)/python -m fastdelta.overlays generate
+
+.PHONY: overlays-check
+overlays-check: $(VENV) ## check packaging, link files and build of the overlays, without Vitis
+	$(BIN)/python -m fastdelta.overlays check
 
 .PHONY: synth-decode
 synth-decode: $(VENV) ## multipliers and memories of the decode lanes, beside the paper's

@@ -4,11 +4,12 @@
 # Install the Debian packages that the tests use and that are missing. `make demo` needs none of them.
 #
 # iverilog                 second simulator of the unit tests
+# tcl                      the packaging script of the overlays, on recorded Vivado commands
 # liblz4-dev, zlib1g-dev   waveforms in FST format (verilator --trace-fst)
 # ccache                   repeated builds of the same model take seconds; optional
 set -euo pipefail
 
-required=(iverilog liblz4-dev zlib1g-dev)
+required=(iverilog tcl liblz4-dev zlib1g-dev)
 optional=(ccache)
 
 if ! command -v dpkg >/dev/null || ! command -v apt-get >/dev/null; then

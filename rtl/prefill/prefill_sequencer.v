@@ -356,7 +356,7 @@ module prefill_sequencer #(
       list_address <= jobs_address;
     end else if (kv_head_done) begin
       kv_head      <= kv_head + 16'd1;
-      first_head   <= first_head + {16'd0, run_group};
+      first_head <= first_head + {16'd0, run_group};
       list_address <= list_address + {32'd0, run_job_stride};
     end
   end

@@ -72,7 +72,8 @@ def test_control_protocol(simulate: Simulate, shape: str) -> None:
 
 
 def test_list_faults(simulate: Simulate) -> None:
-    simulate(stand_in_prefill(SHAPES["W64"], MAP_ENTRIES=3), "prefill_shell", "list_faults")
+    small_map = replace(SHAPES["W64"], map_entries=3)
+    simulate(stand_in_prefill(small_map), "prefill_shell", "list_faults")
 
 
 def test_memory_errors(simulate: Simulate) -> None:

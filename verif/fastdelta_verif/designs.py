@@ -107,3 +107,19 @@ def decode_kernel(
     """Return the decode kernel with its core; ``sources`` replace those of the file list."""
     used = needed_sources("decode_kernel", sources or rtl_sources("decode"))
     return Design("decode_kernel", used, parameters, simulator=simulator)
+
+# The whole prefill kernel at its smallest.
+PREFILL_BASE: Mapping[str, int] = {
+    "HEAD_DIM": 16,
+    "STRIPS": 2,
+    "ROW_ARRAYS": 2,
+    "LUT_ARRAYS": 1,
+    "ARRAY_ROWS": 4,
+    "ARRAY_COLUMNS": 4,
+    "SLOTS": 8,
+    "KV_BUFFERS": 2,
+    "CACHE_LINES": 4,
+    "MAX_BLOCKS": 16,
+    "MAX_GROUP": 4,
+    "BUS_WIDTH": 64,
+}

@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from fastdelta_verif.build import REPOSITORY, Design, needed_sources, rtl_sources
-from fastdelta_verif.designs import BASE, CACHE_BASE, MATRIX_BASE, READER_BASE, TILE_BASE
+from fastdelta_verif.cells.stand_in.prefill import UNITS
+from fastdelta_verif.designs import (
+    BASE,
+    CACHE_BASE,
+    MATRIX_BASE,
+    PREFILL_BASE,
+    READER_BASE,
+    TILE_BASE,
+)
 
 
 @dataclass(frozen=True)
@@ -26,24 +34,31 @@ class MutantBench:
     engine
         File list below ``rtl/``.
     module
-        Module of ``fastdelta_verif.benches``; also the top of the design.
+        Module of ``fastdelta_verif.benches``.
     parameters
         Parameters of the design.
     options
         Options of the tests.
+    top
+        Top of the design; by default it has the name of the module.
+    stand_ins
+        Sources that take the place of those of the same name.
     """
 
     engine: str
     module: str
     parameters: Mapping[str, int]
     options: Mapping[str, Any]
+    top: str = ""
+    stand_ins: tuple[Path, ...] = ()
 
     def design(self, parameters: Mapping[str, int], root: Path = REPOSITORY) -> Design:
         """Return the design of the RTL below a folder."""
-        sources = needed_sources(self.module, rtl_sources(self.engine, root))
+        top, replaced = self.top or self.module, {path.stem for path in self.stand_ins}
+        others = (s for s in rtl_sources(self.engine, root) if s.stem not in replaced)
+        sources = needed_sources(top, (*self.stand_ins, *others))
         # Icarus needs no compilation, and these designs are small.
-        values = {**self.parameters, **parameters}
-        return Design(self.module, sources, values, simulator="icarus")
+        return Design(top, sources, {**self.parameters, **parameters}, simulator="icarus")
 
 
 DECODE_OPTIONS = {"commands": 16, "runs": 8, "rounds": 1}
@@ -52,6 +67,10 @@ DECODE_KERNEL = MutantBench("decode", "decode_kernel", BASE, DECODE_OPTIONS)
 MATRIX_UNIT = MutantBench("prefill", "matrix_unit", MATRIX_BASE, {"tasks": 40})
 JOB_READER = MutantBench("prefill", "job_reader", READER_BASE, {"lists": 12, "rounds": 1})
 KV_CACHE = MutantBench("prefill", "kv_cache", CACHE_BASE, {"heads": 20})
+PREFILL_KERNEL = MutantBench("prefill", "prefill_kernel", PREFILL_BASE, {"runs": 6, "blocks": 3})
+PREFILL_SHELL = MutantBench(
+    "prefill", "prefill_shell", {**PREFILL_BASE, "MAP_ENTRIES": 3}, {}, "prefill_kernel", UNITS
+)
 TILE_ENGINE = MutantBench("prefill", "tile_engine", TILE_BASE, {"prompts": 5, "blocks": 4})
 
 
@@ -108,6 +127,7 @@ LANES, FINISH = "decode/decode_lanes.v", "decode/decode_finish.v"
 CORE, SEQUENCER = "decode/decode_core.v", "decode/decode_sequencer.v"
 SOFTMAX, ACCUMULATOR = "prefill/tile_softmax.v", "prefill/keyed_accumulator.v"
 READER, DIRECTORY, STREAM = "prefill/job_reader.v", "prefill/kv_directory.v", "prefill/kv_stream.v"
+PREFILL, RUNS = "prefill/prefill_kernel.v", "prefill/prefill_sequencer.v"
 LOADER, OUTPUT = "prefill/tile_loader.v", "prefill/attention_output.v"
 
 MUTANTS: Mapping[str, Mutant] = {
@@ -383,5 +403,63 @@ MUTANTS: Mapping[str, Mutant] = {
         "load = level != 5'd0 && (!active",
         "random_lists",
         KV_CACHE,
+    ),
+    "head_has_no_representative_block": Mutant(
+        PREFILL, "{1'b0, run_blocks} + 13'd1", "{1'b0, run_blocks}", "random_runs", PREFILL_KERNEL
+    ),
+    "kv_heads_share_their_query_heads": Mutant(
+        RUNS,
+        "first_head <= first_head + {16'd0, run_group};",
+        "first_head <= first_head + 20'd1;",
+        "random_runs",
+        PREFILL_KERNEL,
+    ),
+    "ends_before_the_last_answer": Mutant(
+        RUNS,
+        "attending && reader_is_done && quiet;",
+        "attending && reader_is_done && units_idle;",
+        "random_runs",
+        PREFILL_KERNEL,
+    ),
+    "ragged_block_is_a_token_short": Mutant(
+        RUNS,
+        "BLOCK[7:0] - 8'd1 - remainder;",
+        "BLOCK[7:0] - remainder;",
+        "random_runs",
+        PREFILL_KERNEL,
+    ),
+    "packs_words_from_the_top": Mutant(
+        "prefill/word_packer.v",
+        "<= {s_axis_tdata, m_axis_tdata[BUS_WIDTH-1:32]};",
+        "<= {m_axis_tdata[BUS_WIDTH-33:0], s_axis_tdata};",
+        "random_runs",
+        PREFILL_KERNEL,
+    ),
+    "counts_steps_of_both_phases_as_one": Mutant(
+        "prefill/prefill_counters.v",
+        "attended_steps = attending ? unit_steps : 64'd0;",
+        "attended_steps = unit_steps;",
+        "random_runs",
+        PREFILL_KERNEL,
+    ),
+    "failed_run_leaves_its_units": Mutant(
+        RUNS, "units_reset     = cancel;", "units_reset     = 1'b0;", "list_faults", PREFILL_SHELL
+    ),
+    "list_without_room_is_written": Mutant(
+        PREFILL,
+        "list_is_too_long     <= generator_list_words > {2'd0, run_job_stride[31:2]};",
+        "list_is_too_long     <= 1'b0;",
+        "list_faults",
+        PREFILL_SHELL,
+    ),
+    "list_is_read_beyond_its_room": Mutant(
+        PREFILL,
+        "request_fits = list_read_end <= {1'b0, run_job_stride};",
+        "request_fits = list_read_end[32:31] == 2'd0;",
+        "list_faults",
+        PREFILL_SHELL,
+    ),
+    "broken_list_is_no_failure": Mutant(
+        RUNS, "if (attending && bad_job)", "if (1'b0)", "list_faults", PREFILL_SHELL
     ),
 }

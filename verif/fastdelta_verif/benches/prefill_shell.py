@@ -414,7 +414,7 @@ class control_protocol(PrefillShellTest):  # noqa: N801
             Register.SHAPE2: ((shape.array_rows, 2), (shape.array_columns, 2)),
             Register.SHAPE3: ((shape.bus_width, 2), (shape.max_group, 1), (shape.kv_buffers, 1)),
             Register.SHAPE4: ((shape.cache_lines, 2), (shape.max_blocks, 2)),
-            Register.SHAPE5: ((self.settings.parameters.get("MAP_ENTRIES", 32896), 4),),
+            Register.SHAPE5: ((shape.map_entries, 4),),
         }
         for register, parts in fields.items():
             expected = b"".join(value.to_bytes(size, "little") for value, size in parts)

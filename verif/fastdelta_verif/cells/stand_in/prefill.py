@@ -14,7 +14,9 @@ from fastdelta.shapes import PrefillShape
 from fastdelta.sim.build import rtl_parameters
 from fastdelta_verif.build import Design, rtl_sources
 
-UNITS = ("tile_engine", "kv_cache", "index_generator")
+UNITS = tuple(
+    Path(__file__).with_name(f"{unit}.v") for unit in ("tile_engine", "kv_cache", "index_generator")
+)
 SHELL = (
     "prefill_registers",
     "block_address",
@@ -30,11 +32,10 @@ WORD = (1 << 32) - 1
 Words = npt.NDArray[np.int64]
 
 
-def stand_in_prefill(shape: PrefillShape, **parameters: int) -> Design:
-    """Return the prefill kernel around the stand-in units, with more parameters beside it."""
-    units = tuple(Path(__file__).with_name(f"{unit}.v") for unit in UNITS)
+def stand_in_prefill(shape: PrefillShape) -> Design:
+    """Return the prefill kernel around the stand-in units."""
     shell = (s for s in rtl_sources("prefill") if s.parent.name == "common" or s.stem in SHELL)
-    return Design("prefill_kernel", (*units, *shell), rtl_parameters(shape) | parameters)
+    return Design("prefill_kernel", (*UNITS, *shell), rtl_parameters(shape))
 
 
 def block_sums(data: bytes, beat_bytes: int, block_bytes: int) -> Words:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
+import os
 import subprocess
 import warnings
 from collections.abc import Callable, Mapping
@@ -251,6 +252,28 @@ class PynqBoard:
         self._release()
 
 
+def import_pynq() -> None:
+    """Import PYNQ, to say early what is wrong with it.
+
+    Raises
+    ------
+    MissingToolError
+        If it is not installed, or cannot load the library of XRT.
+    """
+    try:
+        import pynq  # noqa: F401
+    except ImportError as error:
+        raise MissingToolError(
+            f"PYNQ cannot be imported ({error}); it drives real and simulated cards: pip install "
+            "'fastdelta[card]' brings pynq 3.0.1 and pycparser below 3, which it needs"
+        ) from error
+    except OSError as error:  # from loading XRT's library
+        raise MissingToolError(
+            f"PYNQ cannot load XRT from XILINX_XRT={os.environ.get('XILINX_XRT')} ({error}); "
+            "fastdelta doctor says what is missing. Simulated cards need no XRT: unset XILINX_XRT"
+        ) from error
+
+
 def open_board(
     board: str | int,
     engine: Engine,
@@ -260,13 +283,7 @@ def open_board(
     options: Mapping[str, Any],
 ) -> PynqBoard:
     """Open a card by name or index and load the kernel of an engine; see `Accelerator.open`."""
-    try:
-        import pynq  # noqa: F401 - only to say early that it is missing
-    except ImportError as error:
-        raise MissingToolError(
-            f"PYNQ cannot be imported ({error}); it drives real and simulated cards: pip install "
-            "'fastdelta[card]' brings pynq 3.0.1 and pycparser below 3, which it needs"
-        ) from error
+    import_pynq()
     if isinstance(board, str) and board.startswith(SIMULATED):
         if overlay is not None:
             raise InputError("overlay is for real cards; a simulated one is built from the RTL")
@@ -408,14 +425,26 @@ def _check_manifest(
     check_manifest(Manifest.parse(text, path), path, data, container, engine, card)
 
 
+def real_cards() -> list[Any]:
+    """Return PYNQ's devices of real cards, in the order of their indices.
+
+    Raises
+    ------
+    MissingToolError
+        As for `import_pynq`.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # callers say in full what PYNQ says of missing devices
+        import_pynq()
+        from pynq import Device
+        from pynq.pl_server.xrt_device import XrtDevice
+
+        return [device for device in Device.devices if isinstance(device, XrtDevice)]
+
+
 def _find_card(board: str | int) -> Any:
     """Return PYNQ's device of a real card."""
-    from pynq import Device
-    from pynq.pl_server.xrt_device import XrtDevice
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what PYNQ says of missing devices is said below, in full
-        cards = [device for device in Device.devices if isinstance(device, XrtDevice)]
+    cards = real_cards()
     names = ", ".join(f"{index}: {card.name}" for index, card in enumerate(cards)) or "none"
     if isinstance(board, str) and board not in PLATFORMS:
         known = [*PLATFORMS, *(SIMULATED + name for name in PLATFORMS)]
@@ -429,6 +458,7 @@ def _find_card(board: str | int) -> Any:
     if not found:
         raise BoardNotFoundError(
             f"there is no card {board!r}; PYNQ sees {names}. XRT must be installed and its "
-            "setup.sh sourced before Python starts. Without a card, open board='sim-u55c'"
+            "setup.sh sourced before Python starts; fastdelta doctor says what is missing. "
+            "Without a card, open board='sim-u55c'"
         )
     return found[0]

@@ -38,6 +38,8 @@ from fastdelta.demo.prefill import (
     FirstTokenReport,
     run_first_token,
 )
+from fastdelta.devices import DeviceList, list_devices
+from fastdelta.doctor import Diagnosis, State, diagnose, need_of
 from fastdelta.errors import FastdeltaError, MissingToolError
 from fastdelta.shapes import DecodeShape, PrefillShape
 
@@ -310,6 +312,64 @@ def demo_command(
             record["first_token"] = read.to_dict()
             tables.append(first_token_table(read))
     _output(record, json_file, *tables)
+
+
+@app.command("doctor")
+def doctor_command(
+    board: Annotated[
+        str | None,
+        typer.Option(help="Board that must be usable; without it, one kind of card is enough."),
+    ] = None,
+    overlay: Annotated[
+        Path | None, typer.Option(help="An xclbin to check against its manifest and the card.")
+    ] = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Say what is missing for a real or a simulated card, and how to get it.
+
+    Ends with code 1 if the board that was named, or every kind of card, cannot be used.
+    """
+    diagnosis = diagnose(overlay)
+    _output(diagnosis.to_dict(), json_file, doctor_table(diagnosis))
+    if not any(diagnosis.usable(need) for need in need_of(board)):
+        raise typer.Exit(1)
+
+
+@app.command("devices")
+def devices_command(json_file: JsonOption = None) -> None:
+    """List the cards that can be opened, real and simulated."""
+    listed = list_devices()
+    _output(listed.to_dict(), json_file, devices_table(listed))
+
+
+def doctor_table(diagnosis: Diagnosis) -> Table:
+    """Return the findings for people."""
+    usable = {True: "can be used", False: "cannot be used"}
+    table = Table(
+        title=f"Real cards {usable[diagnosis.usable('card')]}, "
+        f"simulated cards {usable[diagnosis.usable('simulation')]}",
+        title_justify="left",
+    )
+    for heading in ("check", "state", "found", "what to do"):
+        table.add_column(heading, overflow="fold")
+    colours = {State.OK: "green", State.NOT_CHECKED: "yellow"}
+    for finding in diagnosis.findings:
+        state = Text(finding.state, style=colours.get(finding.state, "red"))
+        table.add_row(Text(finding.check), state, Text(finding.found), Text(finding.remedy))
+    return table
+
+
+def devices_table(listed: DeviceList) -> Table:
+    """Return the cards for people."""
+    table = Table(caption=listed.note, caption_justify="left")
+    table.add_column("--board")
+    table.add_column("name", overflow="fold")
+    table.add_column("card")
+    table.add_column("memory", justify="right")
+    for device in listed.devices:
+        memory = "-" if device.memory_bytes is None else f"{device.memory_bytes >> 30} GiB"
+        table.add_row(str(device.board), device.name, device.card or "no overlays", memory)
+    return table
 
 
 def decode_table(reports: Sequence[DecodeBenchReport]) -> Table:

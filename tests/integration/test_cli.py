@@ -29,7 +29,7 @@ def test_version() -> None:
 def test_help_names_the_commands() -> None:
     result = run("--help")
     assert result.returncode == 0
-    for command in ("bench", "demo"):
+    for command in ("bench", "demo", "devices", "doctor"):
         assert command in result.stdout
 
 

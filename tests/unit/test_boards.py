@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,3 +132,19 @@ def test_state_that_pynq_swallows_is_reported(state: int, failure: str | None) -
         assert run.failure is None
     else:
         assert failure in str(run.failure)
+
+
+def test_xrt_that_cannot_be_loaded_is_explained(tmp_path: Path) -> None:
+    """PYNQ loads the library when it is imported, so this is a process of its own."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/libxrt_core.so").touch()
+    code = "from fastdelta import Accelerator; Accelerator.open('decode', board='u55c')"
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "XILINX_XRT": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert f"MissingToolError: PYNQ cannot load XRT from XILINX_XRT={tmp_path}" in result.stderr
+    assert "fastdelta doctor says what is missing" in result.stderr

@@ -130,7 +130,7 @@ def build_board(*, cache: Path | None = None, quiet: bool = False) -> Build:
         If compiling fails.
     """
     sources = sorted(BOARD_SOURCES.glob("*.cpp"))
-    compiler = _check_compiler()
+    compiler = check_compiler()
     command = [str(compiler), *_BOARD_FLAGS, *_WARNINGS]
     key = _key(
         {
@@ -181,9 +181,9 @@ def build_kernel(
         If the RTL or the generated code cannot be built.
     """
     verilator = find_verilator()
-    _check_verilator(verilator)
-    compiler = _check_compiler()
-    _check_make()
+    check_verilator(verilator)
+    compiler = check_compiler()
+    check_make()
     everything = {**interface.simulation_parameters, **(parameters or {})}
     sources = read_file_list(interface.file_list)
     glue = kernel_glue(interface)
@@ -285,7 +285,14 @@ def _processor() -> str:
     return "\n".join(line for line in lines if line.startswith(kept))
 
 
-def _check_compiler() -> Path:
+def check_compiler() -> Path:
+    """Return the C++ compiler.
+
+    Raises
+    ------
+    MissingToolError
+        If there is none, or it is too old.
+    """
     compiler = find_compiler()
     command = [str(compiler), "-dumpversion"]
     version = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
@@ -296,7 +303,14 @@ def _check_compiler() -> Path:
     return compiler
 
 
-def _check_verilator(verilator: Path) -> None:
+def check_verilator(verilator: Path) -> None:
+    """Refuse a Verilator that is too old.
+
+    Raises
+    ------
+    MissingToolError
+        If it is.
+    """
     found = re.search(r"Verilator (\d+)\.(\d+)", _version(verilator))
     if found is None or (int(found[1]), int(found[2])) < OLDEST_VERILATOR:
         raise MissingToolError(
@@ -305,7 +319,14 @@ def _check_verilator(verilator: Path) -> None:
         )
 
 
-def _check_make() -> None:
+def check_make() -> None:
+    """Refuse to go on without make.
+
+    Raises
+    ------
+    MissingToolError
+        If it is missing.
+    """
     if shutil.which("make") is None:
         raise MissingToolError(
             "make, which Verilator compiles with, is not installed; on Debian or Ubuntu: "

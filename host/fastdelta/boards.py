@@ -6,6 +6,7 @@ A simulated and a real card differ only in the PYNQ device that is behind them.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import inspect
 import os
@@ -21,6 +22,7 @@ from fastdelta._version import __version__
 from fastdelta.arrays import Bytes
 from fastdelta.errors import (
     BankFullError,
+    BoardError,
     BoardNotFoundError,
     InputError,
     ManifestError,
@@ -199,7 +201,8 @@ class PynqBoard:
         driver = self._engine.load_driver()
         try:
             overlay = Overlay(str(self._path), device=self.device)
-        except (RuntimeError, OSError) as error:
+        # PYNQ's own handling of a refused load fails with a ValueError.
+        except (RuntimeError, OSError, ValueError) as error:
             raise OverlayError(f"{self.device.name} cannot load {self._path} ({error})") from error
         names = [
             name
@@ -243,13 +246,36 @@ class PynqBoard:
         return buffer
 
     def reset(self) -> None:
-        """Load the overlay again."""
+        """Reset the card and load the overlay again."""
+        _reset_device(self.device)
         self._load()
 
     def close(self) -> None:
         """Give the device up."""
         self._driver = None
         self._release()
+
+
+def _reset_device(device: Any) -> None:
+    """Bring a card behind XRT to its state before loading; a `SimDevice` resets when it loads.
+
+    XRT's driver does not load again what is loaded, and loads nothing while a kernel hangs.
+    """
+    from pynq._3rdparty import xrt
+    from pynq.pl_server.xrt_device import XrtDevice
+
+    if not isinstance(device, XrtDevice):
+        return
+    device.free_bitstream()  # the driver aborts the commands of a unit that nobody holds
+    # Packets must be freed now: afterwards their numbers belong to other buffers.
+    while device.active_bos:
+        device.active_bos.pop()[1]._bo = None
+    device._bo_cache.clear()
+    function = xrt.libc.xclResetDevice  # PYNQ's wrapper loses the result
+    function.restype, function.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_int]
+    status = function(device.handle, xrt.xclResetKind.XCL_USER_RESET)
+    if status != 0:
+        raise BoardError(f"XRT refuses to reset {device.name}: {os.strerror(abs(status))}")
 
 
 def import_pynq() -> None:
@@ -307,7 +333,7 @@ def _versions(**more: str) -> Mapping[str, str]:
 def _open_simulated(
     board: str, engine: Engine, shape: DecodeShape | PrefillShape, options: Mapping[str, Any]
 ) -> PynqBoard:
-    from fastdelta.sim import open_device
+    from fastdelta.sim import board_of, close_device, open_device
     from fastdelta.sim.paths import find_verilator
 
     own = {"board", "kernel", "shape"}
@@ -326,7 +352,7 @@ def _open_simulated(
     simulator = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
     def describe(loaded: Any) -> BoardInfo:
-        behaviour = asdict(device.board.options)
+        behaviour = asdict(board_of(device).options)
         return BoardInfo(
             name=board,
             simulated=True,
@@ -335,7 +361,7 @@ def _open_simulated(
             versions=_versions(simulator=simulator, overlay=_overlay_uuid(loaded)),
         )
 
-    return PynqBoard(device, engine, xclbin, describe, device.close)
+    return PynqBoard(device, engine, xclbin, describe, lambda: close_device(device))
 
 
 def _overlay_uuid(overlay: Any) -> str:
@@ -349,14 +375,16 @@ def _open_card(board: str | int, engine: Engine, overlay: Path | None) -> PynqBo
             f"a real card needs overlay=, the xclbin of the {engine.name} engine for "
             f"{device.name}; docs/run_on_a_card.md says how to build it"
         )
-    check_overlay(overlay, engine.name, device.name)
+    container = check_overlay(overlay, engine.name, device.name)
+    # XRT's library can be that of the simulator (fastdelta.sim.xrt).
+    simulated = container.mode == Mode.HARDWARE_EMULATION
 
     def describe(loaded: Any) -> BoardInfo:
         clocks = [clock["frequency"] for clock in loaded.clock_dict.values()]
         return BoardInfo(
             name=device.name,
-            simulated=False,
-            clock_mhz=float(clocks[0]) if clocks else None,
+            simulated=simulated,
+            clock_mhz=float(clocks[0]) if clocks and not simulated else None,
             versions=_versions(overlay=_overlay_uuid(loaded)),
         )
 
@@ -364,7 +392,7 @@ def _open_card(board: str | int, engine: Engine, overlay: Path | None) -> PynqBo
     return PynqBoard(device, engine, overlay, describe, device.free_bitstream)
 
 
-def check_overlay(overlay: Path, engine: str, device_name: str) -> None:
+def check_overlay(overlay: Path, engine: str, device_name: str) -> Xclbin:
     """Refuse an overlay that a card must not load, before the card sees it.
 
     Parameters
@@ -375,6 +403,11 @@ def check_overlay(overlay: Path, engine: str, device_name: str) -> None:
         Engine that is to be opened.
     device_name : str
         What XRT calls the card.
+
+    Returns
+    -------
+    Xclbin
+        The container.
 
     Raises
     ------
@@ -403,6 +436,7 @@ def check_overlay(overlay: Path, engine: str, device_name: str) -> None:
             f"({device_name}); load the overlay of this card"
         )
     _check_manifest(overlay, data, container, engine, card)
+    return container
 
 
 def _check_manifest(

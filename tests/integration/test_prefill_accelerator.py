@@ -35,7 +35,7 @@ from fastdelta.reference.attention import block_sparse_attention
 from fastdelta.reference.prefill_model import selected_attention
 from fastdelta.reference.sparse_index import IndexSet, Pattern, SelectionParameters
 from fastdelta.shapes import PrefillShape
-from fastdelta.sim import Fault, FaultKind
+from fastdelta.sim import Fault, FaultKind, board_of, live_buffers
 from fastdelta.sim.paths import overlay_folder
 
 pytestmark = pytest.mark.timeout(900)  # the first test of a shape builds its kernel
@@ -99,7 +99,7 @@ def attended(prompt: Prompt, index_set: IndexSet, block: int = 16) -> np.ndarray
 
 def card_of(engine: PrefillAccelerator):
     """The board model behind an accelerator."""
-    return engine.board.device.board
+    return board_of(engine.board.device)
 
 
 # Results
@@ -283,8 +283,7 @@ def test_close_frees_buffers_and_card() -> None:
     engine.prepare(PROMPT.k, PROMPT.v)
     read(engine)
     engine.close()
-    assert device._objects == {}
-    assert device._board is None
+    assert live_buffers(device) == 0
     with pytest.raises(AcceleratorClosedError):
         read(engine)
 

@@ -2,7 +2,8 @@
 """The simulated card: our kernels, compiled from their RTL, behind a PYNQ device.
 
 `open_device` gives a card and an overlay to load on it; `SimulatedBoard` is the board model
-without PYNQ. PYNQ is imported when the names that need it are first used.
+without PYNQ. `fastdelta.sim.xrt` puts the same board behind XRT's core library. PYNQ is imported
+when the names that need it are first used.
 """
 
 from importlib import import_module
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         OutsideBanksWarning,
         SimDevice,
     )
+    from fastdelta.sim.front_ends import board_of, close_device, live_buffers
     from fastdelta.sim.overlay import OpenedDevice, build_overlay, open_device
 
 __all__ = [
@@ -58,9 +60,12 @@ __all__ = [
     "Stalls",
     "UnitFault",
     "UnitFaultKind",
+    "board_of",
     "build_board",
     "build_kernel",
     "build_overlay",
+    "close_device",
+    "live_buffers",
     "open_device",
 ]
 
@@ -69,6 +74,9 @@ _NEED_PYNQ = {
     "CommandTimeoutError": "device",
     "OutsideBanksWarning": "device",
     "SimDevice": "device",
+    "board_of": "front_ends",
+    "close_device": "front_ends",
+    "live_buffers": "front_ends",
     "OpenedDevice": "overlay",
     "build_overlay": "overlay",
     "open_device": "overlay",

@@ -35,6 +35,7 @@ from fastdelta.interface import KernelInterface
 from fastdelta.sim.paths import cache_folder, find_compiler, find_verilator
 
 BOARD_SOURCES: Final = Path(__file__).resolve().parent / "board"
+SHIM_SOURCES: Final = Path(__file__).resolve().parent / "shim"
 OLDEST_VERILATOR: Final = (5, 36)
 OLDEST_COMPILER: Final = 11  # C++20
 LOG_TAIL_LINES: Final = 40
@@ -129,7 +130,23 @@ def build_board(*, cache: Path | None = None, quiet: bool = False) -> Build:
     BuildError
         If compiling fails.
     """
-    sources = sorted(BOARD_SOURCES.glob("*.cpp"))
+    return _build_cpp("board", "the board model", (BOARD_SOURCES,), cache, quiet)
+
+
+def build_shim(*, cache: Path | None = None, quiet: bool = False) -> Build:
+    """Build the drop-in for XRT's core library, which holds the board model as well.
+
+    Parameters and errors are those of `build_board`.
+    """
+    folders = (BOARD_SOURCES, SHIM_SOURCES)
+    return _build_cpp("shim", "the XRT library of simulated cards", folders, cache, quiet)
+
+
+def _build_cpp(
+    kind: str, title: str, folders: Sequence[Path], cache: Path | None, quiet: bool
+) -> Build:
+    """Build a library from all sources in some folders."""
+    sources = [path for folder in folders for path in sorted(folder.glob("*.cpp"))]
     compiler = check_compiler()
     command = [str(compiler), *_BOARD_FLAGS, *_WARNINGS]
     key = _key(
@@ -137,7 +154,9 @@ def build_board(*, cache: Path | None = None, quiet: bool = False) -> Build:
             "flags": command[1:],
             "compiler": _version(compiler),
             "processor": _processor(),
-            "sources": {path.name: path.read_text() for path in _files(BOARD_SOURCES)},
+            "sources": {
+                path.name: path.read_text() for folder in folders for path in _files(folder)
+            },
         }
     )
 
@@ -146,10 +165,12 @@ def build_board(*, cache: Path | None = None, quiet: bool = False) -> Build:
         for source in sources:
             target = folder / f"{source.stem}.o"
             objects.append(str(target))
-            _run([*_launcher(), *command, "-c", "-o", str(target), str(source)], folder, log)
+            includes = [f"-I{path}" for path in folders]
+            compile_one = [*command, *includes, "-c", "-o", str(target), str(source)]
+            _run([*_launcher(), *compile_one], folder, log)
         _run([*command, "-shared", "-o", str(folder / _LIBRARY), *objects, "-ldl"], folder, log)
 
-    return cached_library("board", key, "the board model", make, {}, cache, quiet)
+    return cached_library(kind, key, title, make, {}, cache, quiet)
 
 
 def build_kernel(

@@ -16,15 +16,16 @@ from fastdelta.interface import WIDTH_PARAMETER, KernelInterface, load_interface
 from fastdelta.platforms import Platform, find_platform
 from fastdelta.sim.build import build_kernel, rtl_parameters
 from fastdelta.sim.device import DEFAULT_TIMEOUT_SECONDS, SimDevice, simulation_manifest
+from fastdelta.sim.front_ends import FrontEnd, check_front_end, open_xrt_device
 from fastdelta.sim.paths import cache_folder, overlay_folder
 from fastdelta.sim.simulated_board import BoardOptions, Stalls
 from fastdelta.xclbin import Xclbin, build_xclbin
 
 
 class OpenedDevice(NamedTuple):
-    """A simulated card and the overlay to load on it."""
+    """A simulated card, by either front end, and the overlay to load on it."""
 
-    device: SimDevice
+    device: Any
     xclbin: Path
 
 
@@ -110,11 +111,13 @@ def open_device(
     seed: int = 0,
     address_waits_for_data: bool = False,
     hang_cycles: int = 1_000_000,
+    report_unwritten: bool = False,
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     clock_mhz: int = 300,
     trace: bool = False,
     cache: Path | None = None,
     quiet: bool = False,
+    front_end: FrontEnd | None = None,
 ) -> OpenedDevice:
     """Open a simulated card and build the overlay to load on it.
 
@@ -131,14 +134,19 @@ def open_device(
         More RTL parameters.
     compute_units : int
         Copies of the kernel.
-    read_latency, write_latency, outstanding, seed, address_waits_for_data, hang_cycles
+    read_latency, write_latency, outstanding, seed
+        As in `BoardOptions`.
+    address_waits_for_data, hang_cycles, report_unwritten
         As in `BoardOptions`.
     stalls : float or Stalls
         Probability that a channel of the memory stalls in a cycle, for all channels or each.
     timeout_seconds : float
-        Wall-clock time after which waiting for a command gives up.
+        Wall-clock time after which `SimWaitHandle.wait` gives up; PYNQ's own handles have none.
     clock_mhz, trace, cache, quiet
         As for `build_overlay`.
+    front_end : "pynq" or "xrt", optional
+        `SimDevice`, or PYNQ's own ``XrtDevice`` in a process that was started on the cards of
+        `fastdelta.sim.xrt`. By default the latter in such a process, otherwise the former.
 
     Returns
     -------
@@ -149,7 +157,7 @@ def open_device(
     Raises
     ------
     BoardNotFoundError
-        If there is no such card.
+        If there is no such card, or no free one behind XRT.
     MissingToolError, BuildError
         As for `fastdelta.sim.build.build_kernel`.
     ValueError
@@ -167,7 +175,9 @@ def open_device(
         seed=seed,
         address_waits_for_data=address_waits_for_data,
         hang_cycles=hang_cycles,
+        report_unwritten=report_unwritten,
     )
+    front_end = check_front_end(front_end)
     folder = kernel if isinstance(kernel, Path) else overlay_folder(kernel)
     sizes = {} if shape is None else rtl_parameters(shape)
     xclbin = build_overlay(
@@ -180,5 +190,7 @@ def open_device(
         cache=cache,
         quiet=quiet,
     )
+    if front_end == "xrt":
+        return OpenedDevice(open_xrt_device(platform, options), xclbin)
     device = SimDevice(platform.name, options, timeout_seconds=timeout_seconds, cache=cache)
     return OpenedDevice(device, xclbin)

@@ -65,7 +65,7 @@ class Call:
             self.error = error
 
 
-@dataclass(frozen=True)
+@dataclass
 class Invocation:
     """One run in flight.
 

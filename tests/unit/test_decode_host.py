@@ -10,6 +10,8 @@ import pytest
 from decode_board import CYCLES_PER_RUN, CYCLES_PER_TOKEN, DecodeBoard
 
 from fastdelta.decode.accelerator import DecodeAccelerator
+from fastdelta.decode.packing import pack_tokens
+from fastdelta.decode.quantise import quantise_given_gates, quantise_tokens
 from fastdelta.decode.runs import ContextState
 from fastdelta.errors import (
     AcceleratorClosedError,
@@ -177,6 +179,34 @@ def test_load_after_dump_is_the_identity(engine):
     np.testing.assert_array_equal(
         engine.decode(*more).output, engine.decode(*more, context=2).output
     )
+
+
+def test_padding_of_packets_is_zero_also_after_a_load():
+    """A load of a state goes through the same buffers, here with beats that are not full."""
+    shape = DecodeShape(head_dim=48, qk_heads=1, group_ratio=1, h_iter=1, bus_width=512)
+    board = DecodeBoard(shape)
+    seen = []
+    execute = board.execute
+
+    def look(command, context, count, flags, qk, v, *rest):
+        if count:
+            sizes = (count * shape.qk_token_bytes, count * shape.v_token_bytes)
+            pairs = zip((qk, v), sizes, strict=True)
+            seen.append([board.memory(address, size).copy() for address, size in pairs])
+        execute(command, context, count, flags, qk, v, *rest)
+
+    board.execute = look
+    random = np.random.default_rng(2)
+    with DecodeAccelerator(board) as engine:
+        for step, count in enumerate((1, 1, 1, 12, 2, 12, 1)):
+            q, k, v = random.standard_normal((3, count, 1, 48), dtype=np.float32)
+            log_decay, beta = -random.random((count, 1)), random.random((count, 1))
+            engine.decode(q, k, v, log_decay=log_decay, beta=beta)
+            wire = quantise_tokens(q, k, v, quantise_given_gates(log_decay, beta))
+            for found, expected in zip(seen[step], pack_tokens(shape, wire), strict=True):
+                np.testing.assert_array_equal(found, expected)
+            for _ in range(1 + step % 2):
+                engine.load_state(random.standard_normal((1, 48, 48)))
 
 
 def test_zero_tokens_change_nothing(engine):

@@ -16,14 +16,11 @@ import numpy.typing as npt
 from fastdelta.arrays import Bytes, Float32Array, FloatArray
 from fastdelta.boards import Board
 from fastdelta.checks import float_array
-from fastdelta.decode.packing import pack_state, pack_tokens, unpack_output, unpack_state
+from fastdelta.decode.packing import pack_state, unpack_output, unpack_state
 from fastdelta.decode.quantise import (
     GateConstants,
-    dequantise_output,
-    quantise_given_gates,
-    quantise_internal_gates,
+    output_scale,
     quantise_state,
-    quantise_tokens,
 )
 from fastdelta.decode.results import DecodeResult, RunReport
 from fastdelta.decode.runs import (
@@ -34,6 +31,7 @@ from fastdelta.decode.runs import (
     RunRequest,
     RunViews,
 )
+from fastdelta.decode.token_packer import TOKENS_AT_ONCE, PacketViews, TokenPacker
 from fastdelta.errors import (
     AcceleratorClosedError,
     DtypeError,
@@ -66,11 +64,18 @@ _WATCHDOG_TOKEN = 256  # cycles to fill and empty the pipeline for a token
 _WIRE_LIMIT = 2.0 ** (EXPONENT_MAX + 15)  # magnitudes that the block exponents reach
 _VALUE_REMEDY = "scale it down or raise value_exponent"
 
+Vectors = tuple[FloatArray, FloatArray, FloatArray]
+"""q, k and v."""
+
+Gates = tuple[FloatArray, FloatArray]
+"""a and b, or the logarithm of the decay and beta."""
+
 
 @dataclass
 class _Configuration:
     """Constants of the layer that a context belongs to."""
 
+    output_scale: npt.NDArray[np.float64]
     gates: GateConstants | None = None
     value_exponent: npt.NDArray[np.int64] | int = 0
 
@@ -195,7 +200,17 @@ class DecodeAccelerator:
             )
         self._tokens_per_run = min(MAX_TOKENS_PER_RUN, buffer_bytes // token_bytes)
         self.watchdog_cycles = watchdog_cycles
-        self._configurations = [_Configuration() for _ in range(shape.contexts)]
+        self._token_cycles = _WATCHDOG_TOKEN + max(
+            shape.passes * shape.head_dim,
+            shape.qk_heads * shape.qk_packet_beats,
+            shape.value_heads * shape.v_packet_beats,
+            shape.value_heads * shape.word_beats,
+        )
+        self._state_cycles = shape.value_heads * shape.state_packet_beats
+        self._configurations = [
+            _Configuration(output_scale(shape, 0)) for _ in range(shape.contexts)
+        ]
+        self._packer = TokenPacker(shape)
         self._queue = DecodeQueue(board, shape.contexts, timeout)
         try:
             for context in range(shape.contexts):  # a card may hold the states of a past program
@@ -349,6 +364,7 @@ class DecodeAccelerator:
                 "it before configuring another"
             )
         configuration.value_exponent = new
+        configuration.output_scale = output_scale(self.shape, new)
 
     def context_state(self, context: int) -> ContextState:
         """Return whether a context is cleared, holds a state, or was lost to a failure."""
@@ -434,33 +450,56 @@ class DecodeAccelerator:
         with self._queue.lock:
             self._check_context(context)
             shape = self.shape
-            single = np.ndim(q) == 2
-            tokens = 1 if single else len(np.atleast_1d(np.asarray(q)))
+            q = np.asarray(q)
+            single = q.ndim == 2
+            tokens = 1 if single else len(np.atleast_1d(q))
             lead = () if single else (tokens,)
             qk_shape = (*lead, shape.qk_heads, shape.head_dim)
-            vectors = [
-                float_array("q", q, qk_shape, limit=_WIRE_LIMIT),
-                float_array("k", k, qk_shape, limit=_WIRE_LIMIT),
-                self._checked_values(v, (*lead, shape.value_heads, shape.head_dim), context),
-            ]
-            gate_names, gates = self._checked_gates(lead, a, b, log_decay, beta)
+            v_shape = (*lead, shape.value_heads, shape.head_dim)
+            vectors = (
+                float_array("q", q, qk_shape, infinite=True),
+                float_array("k", k, qk_shape, infinite=True),
+                float_array("v", v, v_shape, infinite=True),
+            )
+            given_gates, gates = self._checked_gates(lead, a, b, log_decay, beta)
+            exponent = self._configurations[context].value_exponent
+            loaded = 0 < tokens <= min(TOKENS_AT_ONCE, self._tokens_per_run)
+            peak, finite = np.inf, False
+            if loaded:
+                peak, finite = self._packer.load(
+                    vectors, gates, given_gates=given_gates, value_exponent=exponent
+                )
+            if not (peak < _WIRE_LIMIT and (given_gates or finite)):
+                self._check_range(vectors, gates, given_gates, exponent)
             if single:
-                vectors = [vector[np.newaxis] for vector in vectors]
-                gates = [gate[np.newaxis] for gate in gates]
+                vectors = (vectors[0][np.newaxis], vectors[1][np.newaxis], vectors[2][np.newaxis])
+                gates = (gates[0][np.newaxis], gates[1][np.newaxis])
             return self._launch_decode(
-                context, vectors, gates, gate_names == ("log_decay", "beta"), normalised, single
+                context, vectors, gates, given_gates, normalised, single, loaded
             )
 
-    def _checked_values(self, v: npt.ArrayLike, shape: tuple[int, ...], context: int) -> FloatArray:
-        """Check v, whose limit is in units of each head's value scale."""
-        exponents = np.asarray(self._configurations[context].value_exponent)
-        if not exponents.any():
-            return float_array("v", v, shape, limit=_WIRE_LIMIT, remedy=_VALUE_REMEDY)
-        values = float_array("v", v, shape)
-        scaled = np.ldexp(values.astype(np.float64), -exponents[..., np.newaxis])
-        name = "v in units of its value scale"
-        float_array(name, scaled, shape, limit=_WIRE_LIMIT, remedy=_VALUE_REMEDY)
-        return values
+    @staticmethod
+    def _check_range(
+        vectors: Vectors,
+        gates: Gates,
+        given_gates: bool,
+        value_exponent: int | npt.NDArray[np.int64],
+    ) -> None:
+        """Check that the formats hold every value; the limit of v is in units of its scale."""
+        q, k, v = vectors
+        float_array("q", q, q.shape, limit=_WIRE_LIMIT)
+        float_array("k", k, k.shape, limit=_WIRE_LIMIT)
+        exponents = np.asarray(value_exponent)
+        if exponents.any():
+            float_array("v", v, v.shape)
+            scaled = np.ldexp(v.astype(np.float64), -exponents[..., np.newaxis])
+            name = "v in units of its value scale"
+            float_array(name, scaled, v.shape, limit=_WIRE_LIMIT, remedy=_VALUE_REMEDY)
+        else:
+            float_array("v", v, v.shape, limit=_WIRE_LIMIT, remedy=_VALUE_REMEDY)
+        if not given_gates:
+            for name, gate in zip(("a", "b"), gates, strict=True):
+                float_array(name, gate, gate.shape)
 
     def _checked_gates(
         self,
@@ -469,11 +508,14 @@ class DecodeAccelerator:
         b: npt.ArrayLike | None,
         log_decay: npt.ArrayLike | None,
         beta: npt.ArrayLike | None,
-    ) -> tuple[tuple[str, str], list[FloatArray]]:
-        """Return which pair of gates was given, and the pair."""
+    ) -> tuple[bool, Gates]:
+        """Return whether the gates are given, and the pair; a and b are not checked for NaN."""
         shape = (*lead, self.shape.value_heads)
         if a is not None and b is not None and log_decay is None and beta is None:
-            return ("a", "b"), [float_array("a", a, shape), float_array("b", b, shape)]
+            return False, (
+                float_array("a", a, shape, infinite=True),
+                float_array("b", b, shape, infinite=True),
+            )
         if a is None and b is None and log_decay is not None and beta is not None:
             decay = float_array("log_decay", log_decay, shape, infinite=True)
             if not np.all(decay <= 0):
@@ -484,17 +526,18 @@ class DecodeAccelerator:
             strength = float_array("beta", beta, shape)
             if not np.all((strength >= 0) & (strength <= 1)):
                 raise RangeError("beta has values outside 0 to 1; pass sigmoid(b), not b itself")
-            return ("log_decay", "beta"), [decay, strength]
+            return True, (decay, strength)
         raise InputError("the gates are a and b, or log_decay and beta: give one pair, whole")
 
     def _launch_decode(
         self,
         context: int,
-        vectors: list[FloatArray],
-        gates: list[FloatArray],
+        vectors: Vectors,
+        gates: Gates,
         given_gates: bool,
         normalised: bool,
         single: bool,
+        loaded: bool,
     ) -> DecodeJob:
         configuration = self._configurations[context]
         constants = None if given_gates else configuration.gates
@@ -511,24 +554,32 @@ class DecodeAccelerator:
         call = DecodeCall(Command.DECODE, context)
         outputs: list[Float32Array] = []
 
+        scale = configuration.output_scale
+
         def unpack(o_host: Bytes) -> None:
-            words = unpack_output(shape, o_host)
-            outputs.append(dequantise_output(shape, words, value_exponent=exponent))
+            outputs.append((unpack_output(shape, o_host) * scale).astype(np.float32))
+
+        packer = self._packer
 
         def fill(views: RunViews, start: int, stop: int) -> None:
-            q, k, v = (vector[start:stop] for vector in vectors)
-            first, second = (gate[start:stop] for gate in gates)
-            wire = quantise_tokens(
-                q,
-                k,
-                v,
-                quantise_given_gates(first, second)
-                if constants is None
-                else quantise_internal_gates(first, second, constants),
-                normalised=normalised,
-                value_exponent=exponent,
-            )
-            pack_tokens(shape, wire, views.qk_host, views.v_host)
+            packets = views.packets
+            if packets is None:
+                packets = views.packets = PacketViews.of(shape, views.qk_host, views.v_host)
+            if loaded:
+                packer.store(packets, constants, value_exponent=exponent)
+                return
+            q, k, v = vectors
+            first, second = gates
+            for low in range(start, stop, TOKENS_AT_ONCE):
+                part = slice(low, min(low + TOKENS_AT_ONCE, stop))
+                packer.load(
+                    (q[part], k[part], v[part]),
+                    (first[part], second[part]),
+                    given_gates=given_gates,
+                    value_exponent=exponent,
+                )
+                of_part = packets.slice(part.start - start, part.stop - start)
+                packer.store(of_part, constants, value_exponent=exponent)
 
         try:
             for start, stop in spans:
@@ -651,14 +702,7 @@ class DecodeAccelerator:
         """Return the cycles after which the kernel gives up: many times what a run needs."""
         if self.watchdog_cycles is not None:
             return self.watchdog_cycles
-        shape = self.shape
-        token_cycles = _WATCHDOG_TOKEN + max(
-            shape.passes * shape.head_dim,
-            shape.qk_heads * shape.qk_packet_beats,
-            shape.value_heads * shape.v_packet_beats,
-            shape.value_heads * shape.word_beats,
-        )
-        run_cycles = tokens * token_cycles + shape.value_heads * shape.state_packet_beats
+        run_cycles = tokens * self._token_cycles + self._state_cycles
         return min(_WATCHDOG_BASE + _WATCHDOG_FACTOR * run_cycles, (1 << 32) - 1)
 
     def _check_context(self, context: int) -> None:

@@ -8,6 +8,7 @@ in units of a value scale ``2**value_exponent`` per head (docs/decode_engine.md)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +33,7 @@ from fastdelta.reference.fixed_point import IntArray, block_float
 from fastdelta.reference.functions import ONE
 from fastdelta.shapes import DecodeShape
 
-_LOG2_E = 1.0 / np.log(2.0)
+LOG2_E = float(1.0 / np.log(2.0))
 
 
 def _fixed(values: FloatArray, fraction: int, low: int, high: int) -> IntArray:
@@ -59,7 +60,7 @@ class GateConstants:
         ValueError
             If exp(A_log) is above 2**21 (the decay would be total anyway).
         """
-        rate = np.exp(np.asarray(a_log, dtype=np.float64)) * _LOG2_E
+        rate = np.exp(np.asarray(a_log, dtype=np.float64)) * LOG2_E
         fraction, exponent = np.frexp(rate)
         mantissa = np.rint(np.ldexp(fraction, 24)).astype(np.int64)
         carry = mantissa == ONE
@@ -74,6 +75,13 @@ class GateConstants:
             rate_mantissa=np.where(tiny, 0, mantissa),
             rate_exponent=np.where(tiny, 0, exponent).astype(np.int64),
         )
+
+    @cached_property
+    def record_words(self) -> npt.NDArray[np.uint32]:
+        """The second and third word of the record of a v packet, [value_heads, 2]."""
+        rate = self.rate_mantissa | (self.rate_exponent & 0xFF) << 24
+        words: IntArray = np.stack([self.dt_bias, rate], axis=-1) & 0xFFFFFFFF
+        return words.astype(np.uint32)
 
 
 def quantise_internal_gates(
@@ -95,7 +103,7 @@ def quantise_internal_gates(
 
 def quantise_given_gates(log_decay: FloatArray, beta: FloatArray) -> GivenGates:
     """Gates of the caller: natural log of the decay (<= 0) and beta in [0, 1]."""
-    exponent = np.asarray(log_decay, dtype=np.float64) * -_LOG2_E
+    exponent = np.asarray(log_decay, dtype=np.float64) * -LOG2_E
     return GivenGates(
         decay=_fixed(exponent, DECAY_FRACTION, 0, (1 << 32) - 1),
         beta=_fixed(beta, BETA_FRACTION, 0, 1 << BETA_FRACTION),
@@ -135,9 +143,19 @@ def dequantise_output(
     value_exponent: int | npt.NDArray[np.int64] = 0,
 ) -> npt.NDArray[np.float32]:
     """Return o, FP32 [tokens, value_heads, d], the 1/sqrt(d) of the attention scale included."""
-    scale = np.ldexp(1.0 / np.sqrt(shape.head_dim), np.asarray(value_exponent) - OUTPUT_FRACTION)
-    result: npt.NDArray[np.float32] = (output * scale[..., np.newaxis]).astype(np.float32)
+    result: npt.NDArray[np.float32] = (output * output_scale(shape, value_exponent)).astype(
+        np.float32
+    )
     return result
+
+
+def output_scale(
+    shape: DecodeShape, value_exponent: int | npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Return what the kernel's output words are multiples of, [1] or [value_heads, 1]."""
+    exponent = np.asarray(value_exponent) - OUTPUT_FRACTION
+    scale: npt.NDArray[np.float64] = np.ldexp(1.0 / np.sqrt(shape.head_dim), exponent)
+    return scale[..., np.newaxis]
 
 
 def quantise_state(

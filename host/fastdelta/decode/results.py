@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+import struct
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from fastdelta.results import Provenance, Seconds
 
 RESULT_BLOCK_BYTES = 64
 RESULT_MAGIC = 0x31524446  # "FDR1"
+
+_WORDS = struct.Struct("<16I")
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,9 @@ class KernelCounters:
     output_stalls: int = 0
 
     def __add__(self, other: KernelCounters) -> KernelCounters:
-        sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
-        return KernelCounters(**sums)
+        # A dataclass holds its fields in order in its dictionary.
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return KernelCounters(*(one + another for one, another in pairs))
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,8 @@ class ResultBlock:
     @classmethod
     def parse(cls, block: npt.NDArray[np.uint8]) -> ResultBlock:
         """Read a result block, flat uint8 of 64 bytes."""
-        (magic, status, version, tokens_done, low, high, *counts, lost, runs) = block.view(
-            np.uint32
-        ).tolist()
+        words = _WORDS.unpack_from(block.data)
+        magic, status, version, tokens_done, low, high, *counts, lost, runs = words
         return cls(
             magic=magic,
             status=status,

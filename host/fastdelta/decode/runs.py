@@ -23,6 +23,7 @@ from fastdelta.decode.results import (
     ResultBlock,
     status_name,
 )
+from fastdelta.decode.token_packer import PacketViews
 from fastdelta.errors import (
     Aftermath,
     BoardError,
@@ -49,9 +50,12 @@ class ContextState(Enum):
     LOST = "lost"
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunViews:
-    """The parts of a buffer set that one run uses: on the card, and their host copies."""
+    """The parts of a buffer set that one run uses: on the card, and their host copies.
+
+    ``packets`` are the host copies of inputs as `decode` fills them, once it has.
+    """
 
     qk: DeviceBuffer
     v: DeviceBuffer
@@ -61,6 +65,7 @@ class RunViews:
     v_host: Bytes
     o_host: Bytes
     block_host: Bytes
+    packets: PacketViews | None = None
 
 
 class BufferSet:
@@ -122,6 +127,11 @@ class BufferSet:
             block_host=o_host[:RESULT_BLOCK_BYTES],
         )
 
+    def forget_packets(self) -> None:
+        """Take note that something else than packets of tokens is written into the buffers."""
+        for views in self._views.values():
+            views.packets = None
+
     def free(self) -> None:
         """Give the memory back; the next run allocates anew."""
         self._views.clear()
@@ -142,10 +152,11 @@ class DecodeCall(Call):
     def add(self, block: ResultBlock, seconds: Seconds) -> None:
         """Add what a good run returned."""
         self.tokens += block.tokens_done
-        self.invocations += 1
         self.cycles += block.cycles
-        self.counters += block.counters
-        self.seconds += seconds
+        first = not self.invocations  # by far most calls are one run
+        self.counters = block.counters if first else self.counters + block.counters
+        self.seconds = seconds if first else self.seconds + seconds
+        self.invocations += 1
 
     def report_fields(self) -> dict[str, Any]:
         """Return the fields of a `fastdelta.decode.results.RunReport` that the call knows."""
@@ -160,7 +171,7 @@ class DecodeCall(Call):
         }
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)  # not frozen: that costs as much as all else in making one
 class RunRequest:
     """What one run shall do.
 
@@ -178,7 +189,7 @@ class RunRequest:
     unpack: Callable[[Bytes], None] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class DecodeInvocation(Invocation):
     """One run in flight, with its buffers and the seconds spent so far."""
 
@@ -265,6 +276,8 @@ class DecodeQueue(RunQueue[DecodeKernel, DecodeInvocation]):
         try:
             began = time.perf_counter()
             views = buffers.views(request.qk, request.v, request.o)
+            if call.command is Command.LOAD:
+                buffers.forget_packets()
             if request.fill is not None:
                 request.fill(views)
             filled = time.perf_counter()

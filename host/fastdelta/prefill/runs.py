@@ -158,7 +158,7 @@ class PrefillCall(Call):
     block: ResultBlock | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class PrefillInvocation(Invocation):
     """One run in flight."""
 

@@ -17,6 +17,10 @@ types, ports) and ``interface.toml``::
     m_axi_qk = "HBM[0]"                       # a bank, or a list of banks, for each port
     slr = "SLR0"                              # die to place it on; left out: the tools choose
 
+    [tested.u55c]                             # releases with which a card has run an overlay
+    vitis = ["2023.2"]
+    xrt = ["2.16"]
+
 Both are read here, checked against each other and against the card, and given out frozen.
 """
 
@@ -54,6 +58,7 @@ _KEYS: Final = {
     "simulation_parameters",
     "hardware_parameters",
     "compute_units",
+    "tested",
 }
 _PLACEMENT: Final = "slr"
 
@@ -125,6 +130,8 @@ class KernelInterface:
         RTL parameters of a kernel for a card, unless its build says otherwise.
     placements
         For each card, the die of each compute unit, such as ``SLR0``; None: the tools choose.
+    tested
+        For each card, the releases of ``vitis`` and ``xrt`` with which one has run an overlay.
     """
 
     name: str
@@ -141,6 +148,7 @@ class KernelInterface:
     compute_units: Mapping[str, tuple[Connections, ...]]
     hardware_parameters: Mapping[str, int]
     placements: Mapping[str, tuple[str | None, ...]]
+    tested: Mapping[str, Mapping[str, tuple[str, ...]]]
 
     def connections(self, platform: Platform, count: int) -> tuple[Connections, ...]:
         """Return the connections of the first `count` compute units on a card.
@@ -241,6 +249,12 @@ def load_interface(folder: Path) -> KernelInterface:
                 for name, units in table["compute_units"].items()
             }
         ),
+        tested=MappingProxyType(
+            {
+                name: _tested(table.get("tested", {}).get(name, {}), name, toml_path)
+                for name in table["compute_units"]
+            }
+        ),
     )
 
 
@@ -321,3 +335,15 @@ def _placement(unit: Any, platform_name: str, path: Path) -> str | None:
             "slr the tools choose"
         )
     return cast(str | None, slr)
+
+
+def _tested(table: Any, platform_name: str, path: Path) -> Mapping[str, tuple[str, ...]]:
+    platform = PLATFORMS[platform_name]
+    known = {"vitis": platform.releases, "xrt": platform.xrt_releases}
+    for tool, releases in table.items():
+        if tool not in known or not set(releases) <= set(known[tool]):
+            raise ValueError(
+                f"{path}: tested.{platform_name} has {tool} {releases}; allowed are vitis of "
+                f"{', '.join(known['vitis'])} and xrt of {', '.join(known['xrt'])}"
+            )
+    return MappingProxyType({tool: tuple(table.get(tool, ())) for tool in known})

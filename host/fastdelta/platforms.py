@@ -100,6 +100,11 @@ class Platform:
         """Known releases of Vitis that know the platform, oldest first."""
         return tuple(release for release in XRT_OF_VITIS if self.knows(release))
 
+    @property
+    def xrt_releases(self) -> tuple[str, ...]:
+        """Known releases of XRT that know the platform, oldest first."""
+        return tuple(XRT_OF_VITIS[release] for release in self.releases)
+
     def knows(self, release: str) -> bool:
         """Say whether a release of Vitis, such as ``2023.2``, knows the platform."""
         number = release_number(release)

@@ -125,6 +125,12 @@ def test_a_card_without_connections(edited: Edit) -> None:
         ("interface.toml", "compute_units.u280", "compute_units.u250", "no card u250; cards are"),
         ("interface.toml", '"HBM[1]"', '"HBM[1]"\nslr = "SLR3"', "the u55c has SLR0, SLR1, SLR2"),
         ("interface.toml", '"DDR[1]"', '"DDR[1]"\nslr = 0', "slr is 0; the u280 has SLR0"),
+        (
+            "interface.toml",
+            "[[compute_units.u280]]",
+            '[tested.u280]\nvitis = ["2024.1"]\n[[compute_units.u280]]',
+            r"tested.u280 has vitis \['2024.1'\]; allowed are vitis of 2022",
+        ),
         ("kernel.xml", "</args>", "", "kernel.xml: mismatched tag"),
         ("kernel.xml", "ap_ctrl_chain", "ap_ctrl_none", "'ap_ctrl_none'; allowed are ap_ctrl_hs"),
         ("kernel.xml", 'offset="0x1C"', 'offset="0x14"', "argument b: offset 0x14.*at least 0x18"),

@@ -217,6 +217,18 @@ def test_generated_files_are_written_and_left_overs_removed(tree: Path) -> None:
     assert stale(tree) == []
 
 
+def test_tested_releases_go_to_the_template_and_the_manifests(tree: Path) -> None:
+    path = tree / "overlays/decode/interface.toml"
+    path.write_text(path.read_text() + '\n[tested.u55c]\nvitis = ["2023.2"]\nxrt = ["2.16"]\n')
+    changed = stale(tree, write=True)
+    assert changed == [tree / "overlays/decode/u55c/manifest.toml"]
+    manifest = Manifest.parse(changed[0].read_text(), changed[0])
+    assert (manifest.vitis_tested, manifest.xrt_tested) == (("2023.2",), ("2.16",))
+    assert "2023.2" not in manifest.vitis_not_tested
+    assert "2.16" not in manifest.xrt_not_tested
+    assert set(manifest.vitis_not_tested) | {"2023.2"} == set(U55C.releases)
+
+
 def test_neighbouring_banks_are_one_range() -> None:
     vector_add = load_interface(REPOSITORY / "tests/kernels/vector_add")
     several = {"m_axi_in": ("HBM[4]", "HBM[5]", "HBM[6]"), "m_axi_out": ("HBM[7]",)}
@@ -272,7 +284,7 @@ def test_a_build_ends_with_its_manifest(tools: Tools) -> None:
     result = stand_in.make(REPOSITORY, "xclbin", "CLOCK_MHZ=300", "UNITS=1")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "decode.xclbin: 300 MHz, uuid " in result.stdout
-    assert "not tested on a card" in result.stdout
+    assert "Vitis 2024.2 were not yet tested on a card" in result.stdout
     path = stand_in.folder / "build/hw/decode.manifest.toml"
     manifest = Manifest.parse(path.read_text(), path)
     build = manifest.build

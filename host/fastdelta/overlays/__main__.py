@@ -87,10 +87,12 @@ def _run(arguments: argparse.Namespace) -> int:
             )
         case "verify":
             manifest = vitis.verify(arguments.kernel, arguments.card, arguments.xclbin)
-            build = manifest.build
-            if build is not None:
-                print(f"{arguments.xclbin}: {build.clock_mhz} MHz, uuid {build.uuid}; ", end="")
-            print("not tested on a card by the project")
+            if (build := manifest.build) is not None:
+                tested = "" if build.vitis in manifest.vitis_tested else "not yet "
+                print(
+                    f"{arguments.xclbin}: {build.clock_mhz} MHz, uuid {build.uuid}; overlays of "
+                    f"Vitis {build.vitis} were {tested}tested on a card"
+                )
     return 0
 
 

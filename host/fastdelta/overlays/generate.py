@@ -107,8 +107,8 @@ def outputs(root: Path, kernel: str) -> dict[Path, str]:
             text = link_configuration(interface, platform, count)
             texts[folder / card / f"link_{count}.cfg"] = from_toml + text
         texts[folder / card / "manifest.toml"] = from_toml + (
-            "# No overlay has been built or run on a card. A build writes a manifest with uuid,\n"
-            "# sha256, clock and worst slack beside its xclbin.\n"
+            "# A template: a build writes a manifest with uuid, sha256, clock and worst slack\n"
+            "# beside its xclbin. Tested releases are those with which a card has run an overlay.\n"
             + template(interface, platform).to_toml()
         )
     return texts

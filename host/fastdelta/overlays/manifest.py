@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from fastdelta.errors import ManifestError
 from fastdelta.interface import KernelInterface
-from fastdelta.platforms import XRT_OF_VITIS, Platform, find_platform
+from fastdelta.platforms import Platform, find_platform
 from fastdelta.xclbin import Xclbin
 
 FORMAT: Final = 1
@@ -190,6 +190,11 @@ def register_map(engine: str) -> str:
 
 def template(interface: KernelInterface, platform: Platform) -> Manifest:
     """Return the manifest of a kernel for a card before anything was built."""
+    tested = interface.tested[platform.name]
+
+    def untested(tool: str, releases: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(release for release in releases if release not in tested[tool])
+
     return Manifest(
         engine=interface.instance,
         kernel=interface.name,
@@ -197,10 +202,10 @@ def template(interface: KernelInterface, platform: Platform) -> Manifest:
         card=platform.name,
         platform=platform.vbnv,
         target=HARDWARE,
-        vitis_tested=(),
-        vitis_not_tested=platform.releases,
-        xrt_tested=(),
-        xrt_not_tested=tuple(XRT_OF_VITIS[release] for release in platform.releases),
+        vitis_tested=tested["vitis"],
+        vitis_not_tested=untested("vitis", platform.releases),
+        xrt_tested=tested["xrt"],
+        xrt_not_tested=untested("xrt", platform.xrt_releases),
     )
 
 

@@ -66,6 +66,9 @@ ClockOption = Annotated[
     float, typer.Option(help="Clock in MHz to assume for a simulated card's microseconds.")
 ]
 LatencyOption = Annotated[int, typer.Option(help="Simulated memory: cycles until data comes.")]
+OverlayOption = Annotated[
+    Path | None, typer.Option(help="The xclbin to load on a real card; its manifest is beside it.")
+]
 PromptTokensOption = Annotated[int, typer.Option(help="Tokens of the text for gemma-3-270m.")]
 JsonOption = Annotated[
     str | None,
@@ -107,6 +110,7 @@ def bench_decode_command(
         int, typer.Option(help="Bits of the memory ports.")
     ] = FULL_SHAPE.bus_width,
     tokens: Annotated[int, typer.Option(help="Tokens of the long run.")] = DEFAULT_TOKENS,
+    overlay: OverlayOption = None,
     read_latency: LatencyOption = DEFAULT_READ_LATENCY,
     seed: Annotated[int, typer.Option(help="Seed of inputs and simulated stalls.")] = 0,
     clock_mhz: ClockOption = ASSUMED_CLOCK_MHZ,
@@ -124,7 +128,7 @@ def bench_decode_command(
         contexts=contexts,
         bus_width=bus_width,
     )
-    options = _card_options(board, read_latency=read_latency)
+    options = _card_options(board, read_latency=read_latency, overlay=overlay)
     reports = []
     for shape in shapes:
         with _progress(f"H_ITER {shape.h_iter}: ") as tell:
@@ -176,6 +180,7 @@ def bench_prefill_command(
             "--set", metavar="NAME=VALUE", help="Another size of the kernel, such as array_rows=8."
         ),
     ] = None,
+    overlay: OverlayOption = None,
     read_latency: LatencyOption = DEFAULT_READ_LATENCY,
     seed: Annotated[int, typer.Option(help="Seed of made-up prompts and simulated stalls.")] = 0,
     clock_mhz: ClockOption = ASSUMED_CLOCK_MHZ,
@@ -202,7 +207,7 @@ def bench_prefill_command(
             seed=seed,
             clock_mhz=clock_mhz,
             progress=tell,
-            **_card_options(board, read_latency=read_latency),
+            **_card_options(board, read_latency=read_latency, overlay=overlay),
         )
     _output(report.to_dict(), json_file, prefill_table(report))
 
@@ -223,6 +228,7 @@ def bench_first_token_command(
         int | None,
         typer.Option(help="Fewest tokens of columns; by default 1,024 or half of a passage."),
     ] = None,
+    overlay: OverlayOption = None,
     read_latency: LatencyOption = DEFAULT_READ_LATENCY,
     clock_mhz: ClockOption = ASSUMED_CLOCK_MHZ,
     json_file: JsonOption = None,
@@ -241,7 +247,7 @@ def bench_first_token_command(
             min_budget=min_budget,
             clock_mhz=clock_mhz,
             progress=tell,
-            **_card_options(board, read_latency=read_latency),
+            **_card_options(board, read_latency=read_latency, overlay=overlay),
         )
     _output(report.to_dict(), json_file, first_token_table(report))
 
@@ -592,9 +598,12 @@ def _board(name: str) -> str | int:
     return int(name) if name.isdecimal() else name
 
 
-def _card_options(board: str, *, read_latency: int) -> dict[str, Any]:
-    """Return options that only a simulated card has."""
-    return {"read_latency": read_latency} if board.startswith("sim-") else {}
+def _card_options(board: str, *, read_latency: int, overlay: Path | None = None) -> dict[str, Any]:
+    """Return options that only a simulated card has, and the overlay if one is given."""
+    options: dict[str, Any] = {} if overlay is None else {"overlay": overlay}
+    if board.startswith("sim-"):
+        options["read_latency"] = read_latency
+    return options
 
 
 def _output(record: object, json_file: str | None, *tables: Table) -> None:

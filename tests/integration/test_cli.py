@@ -38,6 +38,8 @@ def test_help_names_the_commands() -> None:
     [
         (["bench", "decode", "--board", "u250"], "there is no board 'u250'"),
         (["bench", "decode", "--board", "0"], "there is no card 0"),
+        (["bench", "decode", "--overlay", "d.xclbin"], "overlay is for real cards"),
+        (["bench", "prefill", "--source", "synthetic", "--overlay", "p.xclbin"], "for real cards"),
         (["bench", "decode", "--tokens", "3"], "24 or more"),
         (["demo", "--read-bytes", "1"], "read_bytes is 1"),
         (["bench", "prefill", "--source", "synthetic", "--board", "u250"], "no board 'u250'"),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -60,7 +61,7 @@ def test_committed_overlays_have_no_fault() -> None:
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stdout == "2 kernels, 4 overlays checked, 0 faults\n"
+    assert re.fullmatch(r"\d+ kernels, \d+ overlays checked, 0 faults\n", result.stdout)
 
 
 def test_without_a_mistake_the_copy_has_no_fault(tree: Path) -> None:
@@ -349,7 +350,7 @@ def test_missing_tools_are_named(tools: Tools) -> None:
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("KERNEL=encode", "KERNEL: there is no kernel 'encode'; known are decode, prefill"),
+        ("KERNEL=encode", "KERNEL: there is no kernel 'encode'; known are decode"),
         ("CARD=u250", "CARD is 'u250'; cards are u55c, u280"),
         ("UNITS=3", "UNITS: 3 compute units of decode_kernel on a u55c: allowed are 1 to 2"),
         ("CLOCK_MHZ=3000", "CLOCK_MHZ is 3000; allowed are 50 to 500"),

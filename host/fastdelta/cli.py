@@ -407,6 +407,8 @@ def decode_table(reports: Sequence[DecodeBenchReport]) -> Table:
         "equal to the bit-exact model": lambda r: "yes" if r.bit_exact else "NO",
         "saturations": lambda r: f"{r.saturations}",
         f"{simulated}": lambda r: f"{r.tokens_per_wall_second:,.0f}",
+        "host's share of a call, microseconds": lambda r: _microseconds(r.host_overhead.total_us),
+        "of it, a kernel that does nothing": lambda r: _microseconds(r.host_overhead.do_nothing_us),
     }
     for name, value in rows.items():
         table.add_row(name, *(value(report) for report in reports))
@@ -542,6 +544,10 @@ def demo_tables(report: DemoReport) -> tuple[Panel, Table]:
         "",
     )
     return panel, table
+
+
+def _microseconds(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.0f}"
 
 
 def _where(provenance: dict[str, Any], clock_mhz: float) -> str:

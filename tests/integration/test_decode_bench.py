@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from fastdelta.bench.decode import bench_decode
+from fastdelta.accelerator import Accelerator
+from fastdelta.bench.decode import DecodeInputs, bench_decode
+from fastdelta.bench.overhead import do_nothing_kernel, measure_overhead
 from fastdelta.cli import app
 from fastdelta.errors import InputError
 from fastdelta.shapes import DecodeShape
@@ -23,6 +26,7 @@ ERROR_BOUND = 2e-4
 # H_ITER: cycles per token that must not be exceeded at the full shape, and the paper's figure.
 FULL_SHAPE_BOUNDS = {2: (2250, 42_538), 4: (1130, 26_252), 8: (565, 18_978), 16: (300, 23_206)}
 FIRST_TOKEN_BOUND = 1000  # at H_ITER 8
+OVERHEAD_BOUND_US = 300
 
 
 def invoke(*arguments: str) -> tuple[Any, str]:
@@ -56,6 +60,34 @@ def test_json_has_every_figure() -> None:
     assert set(record["seconds"]) == {"setup", "prepare", "copy", "launch"}
     assert {"kernel", "fastdelta", "pynq", "simulator", "overlay"} <= set(record["versions"])
     assert "kernel on tokens" in progress
+    overhead = record["host_overhead"]
+    assert overhead["calls"] >= 50
+    assert overhead["total_us"] == overhead["around_us"] + overhead["do_nothing_us"]
+    assert 0 < overhead["copy_us"] < overhead["prepare_us"] < overhead["around_us"]
+
+
+def test_overhead_leaves_the_kernel_out() -> None:
+    """A slow memory makes calls longer, not the host's share of them."""
+    shape = DecodeShape(**SMALL, contexts=3)
+    inputs = DecodeInputs.synthetic(shape, 8, seed=1)
+    options = {"shape": shape, "a_log": inputs.a_log, "dt_bias": inputs.dt_bias}
+    found = []
+    for latency in (1, 3000):
+        with (
+            Accelerator.open("decode", **options, read_latency=latency) as engine,
+            do_nothing_kernel("sim-u55c") as nothing,
+        ):
+            overhead = measure_overhead(engine, inputs.tokens(0, 8), nothing, calls=30)
+            began = time.perf_counter()
+            engine.decode(*inputs.tokens(0, 1))
+            found.append((overhead.total_us, 1e6 * (time.perf_counter() - began)))
+            with do_nothing_kernel("u55c") as none:
+                assert none is None
+                without = measure_overhead(engine, inputs.tokens(0, 8), none, calls=5)
+            assert without.total_us is without.do_nothing_us is None
+    (near, near_call), (far, far_call) = found
+    assert far_call > near_call + 1000
+    assert far < 5 * near
 
 
 def test_figures_depend_on_the_memory_and_not_on_the_run() -> None:
@@ -89,6 +121,20 @@ def test_too_few_tokens_are_refused() -> None:
         bench_decode(DecodeShape(**SMALL), tokens=23)
     with pytest.raises(InputError, match="clock"):
         bench_decode(DecodeShape(**SMALL), clock_mhz=0)
+
+
+@pytest.mark.slow
+def test_host_overhead_of_the_full_shape_meets_its_bound() -> None:
+    shape = DecodeShape()
+    inputs = DecodeInputs.synthetic(shape, 8, seed=1)
+    constants = {"a_log": inputs.a_log, "dt_bias": inputs.dt_bias}
+    with (
+        Accelerator.open("decode", shape=shape, **constants) as engine,
+        do_nothing_kernel("sim-u55c") as nothing,
+    ):
+        # What else the machine does at the moment is no property of the host.
+        tries = [measure_overhead(engine, inputs.tokens(0, 8), nothing) for _ in range(5)]
+    assert min(overhead.total_us for overhead in tries) <= OVERHEAD_BOUND_US
 
 
 @pytest.mark.slow

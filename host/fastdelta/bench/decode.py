@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from fastdelta.accelerator import Accelerator
 from fastdelta.arrays import Float32Array
+from fastdelta.bench.overhead import HostOverhead, do_nothing_kernel, measure_overhead
 from fastdelta.decode.accelerator import DecodeAccelerator
 from fastdelta.decode.quantise import (
     GateConstants,
@@ -126,6 +127,8 @@ class DecodeBenchReport:
         The same for the first and the second half of the tokens.
     bit_exact : bool
         Outputs and final state equal those of the bit-exact model.
+    host_overhead : HostOverhead
+        The host's share of a call for one token.
     """
 
     cycles_per_token: float
@@ -141,6 +144,7 @@ class DecodeBenchReport:
     starved_cycles: int
     seconds: Seconds
     setup_seconds: float
+    host_overhead: HostOverhead
     clock_mhz: float
     clock_assumed: bool
     provenance: dict[str, Any]
@@ -180,6 +184,7 @@ class DecodeBenchReport:
             "steady_tokens": self.steady_tokens,
             speed: self.tokens_per_wall_second,
             "seconds": {"setup": self.setup_seconds, **asdict(self.seconds)},
+            "host_overhead": self.host_overhead.to_dict(),
             **provenance,
         }
 
@@ -248,6 +253,10 @@ def bench_decode(
         tell("kernel", 1, 1)
         runs = _run_lengths(engine, inputs, lengths, tell)
         state = engine.dump_state()
+        tell("host's share of a call", 0, 1)
+        with do_nothing_kernel(board) as run_nothing:
+            host_overhead = measure_overhead(engine, inputs.tokens(0, total), run_nothing)
+        tell("host's share of a call", 1, 1)
     isolated, short, long = runs
     output = np.concatenate([run.output for run in runs])
     bit_exact = (
@@ -276,6 +285,7 @@ def bench_decode(
         starved_cycles=sum(c.starved_cycles for c in counters),
         seconds=seconds,
         setup_seconds=setup_seconds,
+        host_overhead=host_overhead,
         clock_mhz=own_clock or clock_mhz,
         clock_assumed=own_clock is None,
         provenance=engine.provenance.to_dict(),

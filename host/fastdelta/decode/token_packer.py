@@ -23,7 +23,7 @@ from fastdelta.reference.decode_model import (
     DECAY_FRACTION,
     GATE_FRACTION,
 )
-from fastdelta.reference.fixed_point import EXPONENT_MIN, MANTISSA_LIMIT
+from fastdelta.reference.fixed_point import EXPONENT_MAX, EXPONENT_MIN, MANTISSA_LIMIT
 from fastdelta.shapes import DecodeShape
 
 TOKENS_AT_ONCE = 8
@@ -32,8 +32,17 @@ TOKENS_AT_ONCE = 8
 _FLOAT32: np.dtype[Any] = np.dtype(np.float32)
 _FLOAT64: np.dtype[Any] = np.dtype(np.float64)
 _MANTISSA_BITS = 15
-_B_MASK = 0xFFFFFF
-_CLAMPED_FROM = MANTISSA_LIMIT + 0.5  # what rounds to MANTISSA_LIMIT + 1
+_CLAMPED_FROM = (MANTISSA_LIMIT + 0.5) / (MANTISSA_LIMIT + 1)
+"""Fraction of a peak, as frexp gives it, from which its mantissa rounds to MANTISSA_LIMIT + 1."""
+
+# Exponent of a vector and the factor that makes mantissas, by the exponent that frexp gives for
+# its peak; that of the smallest number is -1073, and negative ones count from the end.
+_PEAK_EXPONENTS = np.concatenate((np.arange(2048), np.arange(-2048, 0)))
+_LOW_EXPONENTS = np.clip(_PEAK_EXPONENTS - _MANTISSA_BITS, EXPONENT_MIN, EXPONENT_MAX)
+_EXPONENTS = _LOW_EXPONENTS.astype(np.int8)
+_FACTORS: dict[np.dtype[Any], FloatArray] = {
+    dtype: np.ldexp(np.ones(1, dtype), -_LOW_EXPONENTS) for dtype in (_FLOAT32, _FLOAT64)
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +81,8 @@ class PacketViews:
 
     ``qk`` int16 [tokens, 2, qk_heads, beats, pairs]; ``qk_exponent`` int8 [tokens, 2, qk_heads];
     ``v`` int16 [tokens, value_heads, d]; ``record`` uint32 [tokens, value_heads, 4], whose last
-    byte is ``v_exponent``, int8 [tokens, value_heads].
+    byte is ``v_exponent``, int8 [tokens, value_heads]; ``raw_gates`` int32 and ``given_gates``
+    uint32 [tokens, 2, value_heads], the words of the record for the one and the other kind.
     """
 
     qk: npt.NDArray[np.int16]
@@ -80,6 +90,8 @@ class PacketViews:
     v: npt.NDArray[np.int16]
     v_exponent: npt.NDArray[np.int8]
     record: npt.NDArray[np.uint32]
+    raw_gates: npt.NDArray[np.int32]
+    given_gates: npt.NDArray[np.uint32]
 
     @classmethod
     def of(cls, shape: DecodeShape, qk_bytes: Bytes, v_bytes: Bytes) -> PacketViews:
@@ -95,12 +107,15 @@ class PacketViews:
         v = v_bytes.reshape(count, shape.value_heads, shape.v_packet_beats, shape.beat_bytes)
         body = v[:, :, 1:].view(np.int16)
         body = body.reshape(count, shape.value_heads, (shape.v_packet_beats - 1) * 2 * pairs)
+        record = v[:, :, 0, :16]
         return cls(
             qk=halves.transpose(0, 3, 1, 2, 4),
             qk_exponent=qk[:, :, 0, :2].view(np.int8).transpose(0, 2, 1),
             v=body[:, :, :d],
             v_exponent=v[:, :, 0, 15].view(np.int8),
-            record=v[:, :, 0, :16].view(np.uint32),
+            record=record.view(np.uint32),
+            raw_gates=record.view(np.int32)[:, :, ::3].transpose(0, 2, 1),
+            given_gates=record.view(np.uint32)[:, :, :2].transpose(0, 2, 1),
         )
 
     def slice(self, start: int, stop: int) -> PacketViews:
@@ -128,10 +143,14 @@ class _Scratch:
         self.peaks: FloatArray = np.empty((count, heads), dtype)
         self.v_peaks = self.peaks[:, qk:]
         self.fractions = np.empty_like(self.peaks)
-        self.exponents: npt.NDArray[np.int32] = np.empty((count, heads), np.int32)
+        self.peak_exponents: npt.NDArray[np.int32] = np.empty((count, heads), np.int32)
+        self.exponents: npt.NDArray[np.int8] = np.empty((count, heads), np.int8)
         self.qk_exponents = self.exponents[:, :qk].reshape(count, 2, shape.qk_heads)
         self.v_exponents = self.exponents[:, qk:]
-        self.one = dtype.type(1)
+        self.factors: FloatArray = np.empty((count, heads, 1), dtype)
+        self.flat_factors = self.factors.reshape(count, heads)
+        self.v_factors = self.flat_factors[:, qk:]
+        self.table = _FACTORS[dtype]
 
 
 class TokenPacker:
@@ -224,37 +243,31 @@ class TokenPacker:
         scratch, self._loaded = self._loaded, None
         assert scratch is not None, "each store needs its load"
 
-        fixed, record = scratch.words, packets.record
+        fixed = scratch.words
         np.rint(fixed, out=fixed)
         if not self._gates_in_range:
             gate_format = _GIVEN if constants is None else _INTERNAL
             np.maximum(fixed, gate_format.low, out=fixed)
             np.minimum(fixed, gate_format.high, out=fixed)
-        words = fixed.astype(np.int64)
-        record[..., 0] = words[:, 0]
         if constants is None:
-            record[..., 1] = words[:, 1]
-            record[..., 2:] = 0
+            np.copyto(packets.given_gates, fixed, casting="unsafe")
+            packets.record[..., 2:] = 0
         else:
-            record[..., 1:3] = constants.record_words
-            record[..., 3] = words[:, 1] & _B_MASK
+            np.copyto(packets.raw_gates, fixed, casting="unsafe")
+            packets.record[..., 1:3] = constants.record_words
 
-        exponents = scratch.exponents
-        np.frexp(scratch.peaks, out=(scratch.fractions, exponents))
-        np.subtract(exponents, _MANTISSA_BITS, out=exponents)
-        np.maximum(exponents, EXPONENT_MIN, out=exponents)
+        np.frexp(scratch.peaks, out=(scratch.fractions, scratch.peak_exponents))
+        _EXPONENTS.take(scratch.peak_exponents, out=scratch.exponents, mode="wrap")
         packets.qk_exponent[:] = scratch.qk_exponents
-        packets.v_exponent[:] = scratch.v_exponents  # over the last byte of the record
-        np.negative(exponents, out=exponents)
-        factor = np.ldexp(scratch.one, exponents)
-        clamped = (scratch.peaks * factor).max() >= _CLAMPED_FROM
+        packets.v_exponent[:] = scratch.v_exponents  # over the sign of b in the record
+        scratch.table.take(scratch.peak_exponents, out=scratch.flat_factors, mode="wrap")
         if not (isinstance(value_exponent, int) and value_exponent == 0):
-            scratch.v_exponents[:] -= np.asarray(value_exponent)
-            factor = np.ldexp(scratch.one, exponents)
+            unit = -np.asarray(value_exponent)
+            np.ldexp(scratch.v_factors, unit, out=scratch.v_factors)
         mantissas = scratch.magnitudes
-        np.multiply(scratch.vectors, factor[..., np.newaxis], out=mantissas)
+        np.multiply(scratch.vectors, scratch.factors, out=mantissas)
         np.rint(mantissas, out=mantissas)
-        if clamped:
+        if scratch.fractions.max() >= _CLAMPED_FROM:
             mantissas.clip(-MANTISSA_LIMIT, MANTISSA_LIMIT, out=mantissas)
         np.copyto(packets.qk, scratch.qk, casting="unsafe")
         np.copyto(packets.v, scratch.v, casting="unsafe")

@@ -66,6 +66,7 @@ module index_pooling #(
   localparam [31:0] LAST_PART = PARTS - 1;
   localparam [31:0] LAST_WORD = HEADER + HEAD_DIM - 1;
   localparam [31:0] LAST_CHANNEL = HEAD_DIM - 1;
+  localparam PART_BITS = PARTS > 1 ? $clog2(PARTS) : 1;
   localparam MEAN_BITS = $clog2(2 * HEAD_DIM);
   localparam [5:0] NO_EXPONENT = 6'd63;
 
@@ -118,14 +119,11 @@ module index_pooling #(
 
   // ---- numbers
 
-  wire [31:0] base_1 = {28'd0, part_1} * BYTES;  // row of the beat's first byte
-
-  reg [7:0] byte_1[0:BYTES-1];
-  reg signed [7:0] byte_2[0:BYTES-1];
-  reg [15:0] factor[0:BLOCK-1];  // multipliers, or shifts
-  reg [5:0] exponent[0:BLOCK-1];
-  reg [15:0] factor_2[0:BYTES-1];
-  reg [5:0] exponent_2[0:BYTES-1];
+  reg [BUS_WIDTH-1:0] beat_1, beat_2;
+  reg [BUS_WIDTH-1:0] low[0:PARTS-1];  // low bytes of the multipliers, or shifts
+  reg [BUS_WIDTH-1:0] high[0:PARTS-1];
+  reg [BUS_WIDTH-1:0] exponents[0:PARTS-1];
+  reg [BUS_WIDTH-1:0] low_2, high_2, exponent_2;  // of the tokens of the beat
   reg signed [24:0] aligned_3[0:BYTES-1];
   reg [4:0] down_3[0:BYTES-1];
   reg signed [24:0] aligned_4[0:BYTES-1];
@@ -133,53 +131,39 @@ module index_pooling #(
   reg signed [30:0] sum_6, channel_7;
   reg [5:0] beat_lowest_2, lowest;
 
-  task automatic load;
-    reg [31:0] i;
-    begin
-      for (i = 0; i < BYTES; i = i + 1) byte_1[i] = beat[i*8+:8];
-    end
-  endtask
+  wire [PART_BITS-1:0] table_part = part_1[PART_BITS-1:0];
+  wire [BUS_WIDTH-1:0] low_1 = low[table_part];
+  wire [BUS_WIDTH-1:0] high_1 = high[table_part];
+  wire [BUS_WIDTH-1:0] factors_1 = low_1 | high_1;  // a byte of 0 is a multiplier of 0
 
-  task automatic store_header;
+  reg [5:0] beat_lowest;  // of the beat's exponents
+  always @* begin : find_lowest
     reg [31:0] i;
-    begin
-      for (i = 0; i < BYTES; i = i + 1) begin
-        if (QUERIES == 0) factor[base_1+i] = {12'd0, byte_1[i][3:0]};
-        else if (header_1 == 2'd0) factor[base_1+i] = {8'd0, byte_1[i]};
-        else if (header_1 == 2'd1) factor[base_1+i] = {byte_1[i], factor[base_1+i][7:0]};
-        else exponent[base_1+i] = byte_1[i][5:0];
-      end
-    end
-  endtask
+    beat_lowest = NO_EXPONENT;
+    for (i = 0; i < BYTES; i = i + 1)
+    if (factors_1[i*8+:8] != 8'd0 && beat_1[i*8+:6] < beat_lowest) beat_lowest = beat_1[i*8+:6];
+  end
 
-  task automatic find_lowest;  // of the beat's exponents, after store_header
-    reg [31:0] i;
-    begin
-      beat_lowest_2 = NO_EXPONENT;
-      for (i = 0; i < BYTES; i = i + 1) begin
-        if (factor[base_1+i] != 16'd0 && exponent[base_1+i] < beat_lowest_2) beat_lowest_2 = exponent[base_1+i];
-      end
-    end
-  endtask
-
-  task automatic fetch;
-    reg [31:0] i;
-    begin
-      for (i = 0; i < BYTES; i = i + 1) begin
-        byte_2[i] = byte_1[i];
-        factor_2[i] = factor[base_1+i];
-        exponent_2[i] = exponent[base_1+i];
-      end
-    end
-  endtask
+  always @(posedge clk) begin
+    beat_1 <= beat;
+    beat_2 <= beat_1;
+    low_2 <= low_1;
+    high_2 <= high_1;
+    exponent_2 <= exponents[table_part];
+    beat_lowest_2 <= beat_lowest;
+    if (is_header_1 && header_1 == 2'd0) low[table_part] <= beat_1;
+    if (is_header_1 && header_1 == 2'd1) high[table_part] <= beat_1;
+    if (is_header_1 && header_1 == 2'd2) exponents[table_part] <= beat_1;
+    if (exponents_2 && (exponents_open_2 || beat_lowest_2 < lowest)) lowest <= beat_lowest_2;
+  end
 
   task automatic align_keys;
     reg [31:0] i;
     reg signed [24:0] wide;
     begin
       for (i = 0; i < BYTES; i = i + 1) begin
-        wide = {{17{byte_2[i][7]}}, byte_2[i]};
-        aligned_3[i] = wide <<< (4'd15 - factor_2[i][3:0]);
+        wide = {{17{beat_2[i*8+7]}}, beat_2[i*8+:8]};
+        aligned_3[i] = wide <<< (4'd15 - low_2[i*8+:4]);
       end
     end
   endtask
@@ -190,10 +174,10 @@ module index_pooling #(
     reg signed [24:0] wide, multiplier;
     begin
       for (i = 0; i < BYTES; i = i + 1) begin
-        wide = {{17{byte_2[i][7]}}, byte_2[i]};
-        multiplier = {9'd0, factor_2[i]};
+        wide = {{17{beat_2[i*8+7]}}, beat_2[i*8+:8]};
+        multiplier = {9'd0, high_2[i*8+:8], low_2[i*8+:8]};
         aligned_3[i] = wide * multiplier;
-        down = exponent_2[i] - lowest;
+        down = exponent_2[i*8+:6] - lowest;
         down_3[i] = down > 6'd24 ? 5'd24 : down[4:0];  // products are below 2^23: nothing is left
       end
     end
@@ -232,7 +216,6 @@ module index_pooling #(
   endtask
 
   always @(posedge clk) begin
-    if (exponents_2 && (exponents_open_2 || beat_lowest_2 < lowest)) lowest <= beat_lowest_2;
     if (valid[6]) channel_7 <= (opens[6] ? 31'sd0 : channel_7) + sum_6;
     if (valid[5]) add_beat;
     if (valid[4]) add_groups;
@@ -241,12 +224,6 @@ module index_pooling #(
       if (QUERIES != 0) multiply_queries;
       else align_keys;
     end
-    if (valid[1]) fetch;
-    if (is_header_1) begin
-      store_header;
-      if (QUERIES != 0 && header_1 == 2'd2) find_lowest;
-    end
-    if (beat_valid) load;
   end
 
   // ---- the number of tokens goes along, so that its reciprocal meets the sums in stage 7
@@ -376,7 +353,7 @@ module index_pooling #(
 
   wire unused = &{
     1'b0, rounded_8[56], rounded_8[23:0], fraction_10, mantissa[32:16], excess_10[5], valid[7],
-    opens[8:7], write_address, read_address
+    opens[8:7], write_address, read_address, part_1, valid[1]
   };
 
 endmodule

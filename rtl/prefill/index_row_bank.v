@@ -40,8 +40,8 @@ module index_row_bank #(
   localparam signed [15:0] NO_TILE = -16'sd32768;
   localparam ADDRESS_BITS = ROW_ADDRESS_BITS + BLOCK_BITS;
 
-  reg [63:0] partials  [0:PARTIALS-1];
-  reg [62:0] statistics[    0:ROWS-1];  // {E, L}
+  (* ram_style = "ultra" *) reg [63:0] partials[0:PARTIALS-1];
+  reg [62:0] statistics[0:ROWS-1];  // {E, L}
 
   // ---- statistics; both phases read them
 

@@ -67,6 +67,19 @@ MATRIX_BASE: Mapping[str, int] = {
     "OPERAND_LATENCY": 1,
 }
 READER_BASE: Mapping[str, int] = {"SLOTS": 16, "MAX_BLOCKS": 64, "BUS_WIDTH": 64}
+INDEX_BASE: Mapping[str, int] = {
+    "BLOCK": 8,
+    "HEAD_DIM": 16,
+    "MAX_BLOCKS": 16,
+    "MAX_GROUP": 3,
+    "SLOTS": 4,
+    "BUS_WIDTH": 64,
+    "POOL_LANES": 1,
+    "REPLAY_ROWS": 1,
+    "SCORE_LANES": 2,
+    "MAP_ENTRIES": 136,
+    "MAP_LANES": 4,
+}
 CACHE_BASE: Mapping[str, int] = {
     "BLOCK": 8,
     "HEAD_DIM": 16,
@@ -107,6 +120,7 @@ def decode_kernel(
     """Return the decode kernel with its core; ``sources`` replace those of the file list."""
     used = needed_sources("decode_kernel", sources or rtl_sources("decode"))
     return Design("decode_kernel", used, parameters, simulator=simulator)
+
 
 # The whole prefill kernel at its smallest.
 PREFILL_BASE: Mapping[str, int] = {

@@ -18,6 +18,7 @@ from fastdelta_verif.cells.stand_in.prefill import UNITS
 from fastdelta_verif.designs import (
     BASE,
     CACHE_BASE,
+    INDEX_BASE,
     MATRIX_BASE,
     PREFILL_BASE,
     READER_BASE,
@@ -66,6 +67,10 @@ DECODE_CORE = MutantBench("decode", "decode_core", BASE, DECODE_OPTIONS)
 DECODE_KERNEL = MutantBench("decode", "decode_kernel", BASE, DECODE_OPTIONS)
 MATRIX_UNIT = MutantBench("prefill", "matrix_unit", MATRIX_BASE, {"tasks": 40})
 JOB_READER = MutantBench("prefill", "job_reader", READER_BASE, {"lists": 12, "rounds": 1})
+INDEX_GENERATOR = MutantBench("prefill", "index_generator", INDEX_BASE, {"runs": 8, "blocks": 9})
+QUERY_AWARE = MutantBench(
+    "prefill", "index_generator", INDEX_BASE, {"runs": 12, "blocks": 9, "limit": 1 << 24}
+)
 KV_CACHE = MutantBench("prefill", "kv_cache", CACHE_BASE, {"heads": 20})
 PREFILL_KERNEL = MutantBench("prefill", "prefill_kernel", PREFILL_BASE, {"runs": 6, "blocks": 3})
 PREFILL_SHELL = MutantBench(
@@ -127,6 +132,7 @@ LANES, FINISH = "decode/decode_lanes.v", "decode/decode_finish.v"
 CORE, SEQUENCER = "decode/decode_core.v", "decode/decode_sequencer.v"
 SOFTMAX, ACCUMULATOR = "prefill/tile_softmax.v", "prefill/keyed_accumulator.v"
 READER, DIRECTORY, STREAM = "prefill/job_reader.v", "prefill/kv_directory.v", "prefill/kv_stream.v"
+POOLING, THRESHOLD = "prefill/index_pooling.v", "prefill/index_threshold.v"
 PREFILL, RUNS = "prefill/prefill_kernel.v", "prefill/prefill_sequencer.v"
 LOADER, OUTPUT = "prefill/tile_loader.v", "prefill/attention_output.v"
 
@@ -461,5 +467,61 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "broken_list_is_no_failure": Mutant(
         RUNS, "if (attending && bad_job)", "if (1'b0)", "list_faults", PREFILL_SHELL
+    ),
+    "first_tile_joins_the_last_run": Mutant(
+        "prefill/index_row_bank.v",
+        "opens_1 ? 47'd0 : statistics_1[46:0]",
+        "statistics_1[46:0]",
+        "random_runs",
+        INDEX_GENERATOR,
+    ),
+    "near_keys_at_the_distance_of_far_ones": Mutant(
+        "prefill/index_scores.v",
+        "if (closes_10) near_before <= near_10;",
+        "if (closes_10) near_before <= far_10;",
+        "random_runs",
+        INDEX_GENERATOR,
+    ),
+    "scale_of_the_next_block": Mutant(
+        POOLING,
+        "    scale <= pass_scale;",
+        "    scale <= scale_3 - {1'b0, excess_10};",
+        "random_runs",
+        INDEX_GENERATOR,
+    ),
+    "keys_of_a_ragged_block_are_averaged_as_whole": Mutant(
+        "prefill/index_generator.v",
+        "key_block == last_block ? ragged_tokens",
+        "1'b0 ? ragged_tokens",
+        "random_runs",
+        INDEX_GENERATOR,
+    ),
+    "pooled_query_is_overwritten": Mutant(
+        "prefill/index_generator.v",
+        "pool_query - rows_scored < 12'd2",
+        "pool_query - rows_scored < 12'd3",
+        "random_runs",
+        QUERY_AWARE,
+    ),
+    "equal_entries_are_all_taken": Mutant(
+        THRESHOLD,
+        "      MARK: if (valid_1) ties <= ties_left;\n",
+        "",
+        "random_runs",
+        QUERY_AWARE,
+    ),
+    "blocks_of_score_0_are_not_all": Mutant(
+        "prefill/index_selection.v",
+        "start && !query_aware && !take_all",
+        "start && !query_aware",
+        "shortest_prompts",
+        INDEX_GENERATOR,
+    ),
+    "row_of_the_map_keeps_the_end_of_another": Mutant(
+        "prefill/index_map.v",
+        "filled = lane == 7'd0 ? {MAP_LANES * 25{1'b0}} : gathered;",
+        "filled = gathered;",
+        "random_runs",
+        QUERY_AWARE,
     ),
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pynq.pl_server.xrt_device import XrtDevice
 
 from fastdelta.accelerator import Accelerator
 from fastdelta.bench.decode import DecodeInputs, relative_error
@@ -41,7 +42,15 @@ from fastdelta.errors import (
 from fastdelta.interface import load_interface
 from fastdelta.reference.decode_model import StateImage
 from fastdelta.shapes import DecodeShape, PrefillShape
-from fastdelta.sim import Fault, FaultKind, board_of, close_device, live_buffers, open_device
+from fastdelta.sim import (
+    Fault,
+    FaultKind,
+    SimDevice,
+    board_of,
+    close_device,
+    live_buffers,
+    open_device,
+)
 from fastdelta.sim.front_ends import default_front_end
 from fastdelta.sim.paths import overlay_folder
 
@@ -86,6 +95,10 @@ def card_of(engine: DecodeAccelerator):
 def buffers_of(engine: DecodeAccelerator) -> int:
     device = engine.board.device
     return sum(device.get_memory_by_idx(i).num_buffers for i in range(3))
+
+
+def test_the_device_is_that_of_the_front_end(engine) -> None:
+    assert type(engine.board.device) is (SimDevice if default_front_end() == "pynq" else XrtDevice)
 
 
 # Results

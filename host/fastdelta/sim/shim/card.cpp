@@ -396,6 +396,7 @@ int Card::allocate(Client& client, std::uint64_t bytes, unsigned flags, xclBuffe
         const auto offset = packets_.allocate(buffer.bytes);
         if (!offset) return -ENOMEM;
         buffer.offset = *offset;
+        host_.drop(buffer.offset, buffer.bytes);
     } else {
         if (flags & ~(kBankMask | kCacheableFlag)) {
             say("ERROR", "a buffer with flags %#x cannot be simulated", flags);
@@ -421,9 +422,12 @@ int Card::allocate(Client& client, std::uint64_t bytes, unsigned flags, xclBuffe
 }
 
 void Card::release(const Buffer& buffer) {
+    if (buffer.packet) {  // a client may still look at its state; it is cleared when it is used again
+        packets_.release(buffer.offset);
+        return;
+    }
     host_.drop(buffer.offset, buffer.bytes);
-    if (buffer.packet) packets_.release(buffer.offset);
-    else if (board_) fd_free(board_.get(), buffer.address);
+    if (board_) fd_free(board_.get(), buffer.address);
 }
 
 void Card::free(Client& client, xclBufferHandle handle) {

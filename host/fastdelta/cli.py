@@ -8,6 +8,7 @@ errors go to standard error.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,7 +41,7 @@ from fastdelta.demo.prefill import (
 )
 from fastdelta.devices import DeviceList, list_devices
 from fastdelta.doctor import Diagnosis, State, diagnose, need_of
-from fastdelta.errors import FastdeltaError, MissingToolError
+from fastdelta.errors import FastdeltaError, InputError, MissingToolError
 from fastdelta.shapes import DecodeShape, PrefillShape
 
 FULL_SHAPE = DecodeShape()
@@ -548,6 +549,74 @@ def demo_tables(report: DemoReport) -> tuple[Panel, Table]:
 
 def _microseconds(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.0f}"
+
+
+@app.command("regress")
+def regress_command(
+    plan: Annotated[
+        str, typer.Option(help="smoke, nightly or full: which tests, how often.")
+    ] = "smoke",
+    seeds: Annotated[
+        int | None, typer.Option(help="Runs of each random test, in place of the plan's.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Processes at once; by default one for each core.")
+    ] = None,
+    match: Annotated[
+        str, typer.Option(metavar="PATTERN", help="Only tests or testpoints named so; * is any.")
+    ] = "",
+    rerun: Annotated[
+        str, typer.Option(metavar="SEED_LINE", help="Only the job of this line, with waves.")
+    ] = "",
+    seed: Annotated[
+        int | None, typer.Option(help="What all seeds follow from; a report says its own.")
+    ] = None,
+    coverage: Annotated[
+        str | None, typer.Option(help="Code coverage: line, toggle or none; by default the plan's.")
+    ] = None,
+    waves: Annotated[int, typer.Option(help="How many failures to run again with waves.")] = 3,
+    scheduler: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="Dask scheduler, or local for a cluster of this one."),
+    ] = "",
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of the reports; by default build/regression.")
+    ] = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Run the simulations of a plan in parallel, and report (extra verif).
+
+    The exit code is 0 when everything passed.
+    """
+    try:
+        from fastdelta_verif.regression.session import OUTPUT, Request, RequestError, regress
+    except ImportError as error:
+        raise MissingToolError(
+            f"{error}; regressions need a checkout of the repository with fastdelta[sim,verif]"
+        ) from error
+    if coverage not in (None, "none", "line", "toggle"):
+        raise typer.BadParameter(f"--coverage is {coverage!r}; allowed are line, toggle, none")
+    request = Request(
+        plan=plan,
+        seeds=seeds,
+        jobs=jobs or os.cpu_count() or 1,
+        match=match,
+        rerun=rerun,
+        seed=seed,
+        coverage="" if coverage == "none" else coverage,
+        scheduler=scheduler,
+        output=output or OUTPUT,
+        waves=waves,
+    )
+    try:
+        report, code = regress(request, Console(stderr=True, highlight=False))
+    except RequestError as error:
+        raise InputError(str(error)) from error
+    if json_file == "-":
+        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    elif json_file is not None:
+        Path(json_file).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    raise typer.Exit(code)
 
 
 def _where(provenance: dict[str, Any], clock_mhz: float) -> str:

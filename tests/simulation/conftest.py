@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from fastdelta_verif.build import REPOSITORY, Design, Simulate, run, seed_of
+from fastdelta_verif.regression.jobs import Simulation
+from fastdelta_verif.regression.record import RECORDER
 
 WALL_CLOCK_LIMIT_S = 300
 
@@ -22,20 +24,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def simulate(request: pytest.FixtureRequest, tmp_path: Path) -> Simulate:
-    """Run one cocotb test, seeded by the name of the pytest test or ``COCOTB_RANDOM_SEED``."""
+    """Run one cocotb test, seeded by the name of the pytest test or ``COCOTB_RANDOM_SEED``.
+
+    With ``fails`` it must fail so. For ``fastdelta regress`` the simulation is recorded instead.
+    """
     node = request.node.nodeid
+    recorder = request.config.stash.get(RECORDER, None)
 
     def launch(
-        design: Design, module: str, test: str, options: Mapping[str, Any] | None = None
+        design: Design,
+        module: str,
+        test: str,
+        options: Mapping[str, Any] | None = None,
+        fails: str | None = None,
     ) -> None:
+        module = f"fastdelta_verif.benches.{module}"
+        if recorder is not None:
+            recorder.add(node, Simulation(design, module, test, dict(options or {}), fails))
+            return
         run(
             design,
-            f"fastdelta_verif.benches.{module}",
+            module,
             test,
             seed=seed_of(node),
             options=options,
             folder=tmp_path,
             rerun=f"pytest '{node}'",
+            fails=fails,
         )
 
     return launch

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fastdelta_verif.build import Design, Simulate, SimulationError
+from fastdelta_verif.build import Design, Simulate
 
 
 def stream_register(fixtures: Path, **parameters: int) -> Design:
@@ -35,8 +35,7 @@ def test_stream_fault_is_caught(
     simulate: Simulate, fixtures: Path, fault: int, message: str
 ) -> None:
     design = stream_register(fixtures, WIDTH=128, FAULT=fault)
-    with pytest.raises(SimulationError, match=message):
-        simulate(design, "stream_register", "copy", {"packets": 20})
+    simulate(design, "stream_register", "copy", {"packets": 20}, fails=message)
 
 
 def test_unknown_control_signal_is_caught(simulate: Simulate, fixtures: Path) -> None:
@@ -44,8 +43,7 @@ def test_unknown_control_signal_is_caught(simulate: Simulate, fixtures: Path) ->
     design = Design(
         "stream_register", (fixtures / "stream_register.v",), parameters, simulator="icarus"
     )
-    with pytest.raises(SimulationError, match="Cannot convert"):
-        simulate(design, "stream_register", "copy", {"packets": 20})
+    simulate(design, "stream_register", "copy", {"packets": 20}, fails="Cannot convert")
 
 
 @pytest.mark.parametrize(
@@ -62,11 +60,9 @@ def test_silence_fails(
     simulate: Simulate, fixtures: Path, options: dict[str, object], message: str
 ) -> None:
     design = stream_register(fixtures, WIDTH=128, FAULT=0)
-    with pytest.raises(SimulationError, match=message):
-        simulate(design, "stream_register", "copy", options)
+    simulate(design, "stream_register", "copy", options, fails=message)
 
 
 def test_run_of_an_absent_test_fails(simulate: Simulate, fixtures: Path) -> None:
     design = stream_register(fixtures, WIDTH=128, FAULT=0)
-    with pytest.raises(SimulationError, match=r"without a result|0 tests ran"):
-        simulate(design, "stream_register", "absent")
+    simulate(design, "stream_register", "absent", fails=r"without a result|0 tests ran")

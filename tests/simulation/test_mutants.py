@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fastdelta_verif.build import Simulate, SimulationError
+from fastdelta_verif.build import Simulate
 from fastdelta_verif.mutants import MUTANTS, Mutant
 
 
@@ -13,8 +13,7 @@ from fastdelta_verif.mutants import MUTANTS, Mutant
 def test_mutant_is_caught(simulate: Simulate, tmp_path: Path, name: str) -> None:
     mutant = MUTANTS[name]
     design = mutant.design(tmp_path)
-    with pytest.raises(SimulationError):
-        simulate(design, mutant.bench.module, mutant.test, mutant.bench.options)
+    simulate(design, mutant.bench.module, mutant.test, mutant.bench.options, fails="")
 
 
 TESTS = {(m.bench.module, m.test, tuple(m.parameters.items())): m for m in MUTANTS.values()}

@@ -9,8 +9,18 @@ import pytest
 
 from fastdelta_verif.agents.axi4_memory import INCR, Memory, burst_fault
 from fastdelta_verif.agents.handshake import CLOSED, THROTTLES, HandshakeChecker, Throttle
-from fastdelta_verif.build import BuildError, Design, build, needed_sources, top_ports
-from fastdelta_verif.coverage import line_coverage, merge, missing_bins, percentage
+from fastdelta_verif.build import REPOSITORY, BuildError, Design, build, needed_sources, top_ports
+from fastdelta_verif.coverage import (
+    CodePoints,
+    Exclusion,
+    ModuleCoverage,
+    load_exclusions,
+    merge,
+    missing_bins,
+    percentage,
+    read_code_coverage,
+    summarise,
+)
 
 
 @pytest.mark.parametrize("length", range(1, 10))
@@ -107,15 +117,69 @@ def test_coverage_merges(tmp_path: Path) -> None:
     assert percentage(merged) == pytest.approx(100 * 2 / 3)
 
 
-def test_line_coverage_adds_simulations(tmp_path: Path) -> None:
-    def point(line: int, count: int) -> str:
-        fields = {"f": "rtl/cell.v", "l": str(line), "n": "5", "page": "v_line/cell"}
-        key = "".join(f"\x01{name}\x02{value}" for name, value in fields.items())
-        return f"C '{key}' {count}\n"
+def code_point(module: str, kind: str, line: int, comment: str, count: int) -> str:
+    fields = {"f": f"{module}.v", "l": str(line), "n": "5", "t": kind, "o": comment}
+    key = "".join(f"\x01{name}\x02{value}" for name, value in fields.items())
+    return f"C '{key}' {count}\n"
 
-    (tmp_path / "a.dat").write_text("# head\n" + point(10, 3) + point(11, 0) + point(12, 0))
-    (tmp_path / "b.dat").write_text("# head\n" + point(10, 0) + point(11, 4) + point(12, 0))
-    assert line_coverage(tmp_path.glob("*.dat")) == {"cell": (2, 3)}
+
+def test_code_coverage_adds_simulations(tmp_path: Path) -> None:
+    cell, other = str(tmp_path / "rtl/common/cell"), str(tmp_path / "verif/stand_in")
+    first = code_point(cell, "line", 2, "block", 3) + code_point(cell, "line", 3, "if", 0)
+    second = code_point(cell, "line", 2, "block", 0) + code_point(cell, "line", 3, "if", 4)
+    bits = [code_point(cell, "toggle", 1, f"a[{bit}]:0->1", bit) for bit in range(3)]
+    (tmp_path / "a.dat").write_text("# head\n" + first + code_point(other, "line", 1, "if", 1))
+    (tmp_path / "b.dat").write_text("# head\n" + second + "".join(bits))
+    points = CodePoints()
+    for file in ("a.dat", "b.dat"):
+        points.add(read_code_coverage(tmp_path / file, tmp_path / "rtl"))
+    toggles = {"a[0]:0->1": 0, "a[1]:0->1": 1, "a[2]:0->1": 2}
+    lines = {"2.5 block": 3, "3.5 if": 4}
+    assert points.modules == {"common/cell": {"line": lines, "toggle": toggles}}
+    (tmp_path / "a.dat").write_text(first[:-1])
+    with pytest.raises(ValueError, match="cut off"):
+        read_code_coverage(tmp_path / "a.dat", tmp_path / "rtl")
+
+
+def test_exclusions_stand_for_points_that_were_not_reached(tmp_path: Path) -> None:
+    (tmp_path / "common").mkdir()
+    (tmp_path / "common/cell.v").write_text("module cell;\nif (never) stop;\nelse go;\nendmodule")
+    lines = {"2.5 if": 0, "3.5 else": 0}
+    bits = {"a[0]:0->1": 0, "b[0]:0->1": 1}
+    points = CodePoints({"common/cell": {"line": lines, "toggle": bits}})
+    exclusions = [
+        Exclusion("common/cell", "line", r"never", "it is never so"),
+        Exclusion("common/cell", "toggle", r"^b\[", "thought to be constant"),
+        Exclusion("common/cell", "toggle", r"^c\[", "removed since"),
+        Exclusion("common/other", "line", r".", "not in this run"),
+    ]
+    summary, wrong = summarise(points, exclusions, tmp_path)
+    assert summary["common/cell"]["line"] == ModuleCoverage(0, 1, 1, ["3.5 else: else go;"])
+    assert summary["common/cell"]["toggle"] == ModuleCoverage(1, 2, 0, ["a[0]:0->1"])
+    assert wrong == [
+        "common/cell toggle '^b\\[' stands for only reached points",
+        "common/cell toggle '^c\\[' stands for no point",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('kind = "line"\nreason = ""', "there is no reason"),
+        ('kind = "expression"\nreason = "because"', "none of"),
+        ('kind = "line"', "reason"),
+    ],
+)
+def test_exclusion_without_a_reason_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "exclusions.toml"
+    file.write_text(f'[[exclusion]]\nmodule = "a"\npoints = "b"\n{text}\n')
+    with pytest.raises(ValueError, match=message):
+        load_exclusions(file)
+
+
+def test_exclusions_of_the_project_are_well_formed() -> None:
+    for exclusion in load_exclusions():
+        assert list((REPOSITORY / "rtl").glob(f"{exclusion.module}.*v")), exclusion
 
 
 def test_sources_are_those_that_the_top_uses(tmp_path: Path) -> None:

@@ -8,20 +8,23 @@ one build, and a changed source makes a new one. A file lock lets several proces
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import cocotb_tools.config
 import cocotb_tools.runner
 
 from fastdelta.filelist import read_file_list
@@ -30,7 +33,6 @@ from fastdelta_verif.settings import SETTINGS_VARIABLE, Settings
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD_ROOT = REPOSITORY / "build" / "simulation"
 COVERAGE_FOLDER = REPOSITORY / "build" / "coverage"
-LINE_COVERAGE_VARIABLE = "FASTDELTA_LINE_COVERAGE"
 VERILATOR_BIN = REPOSITORY / ".tools" / "verilator" / "bin"
 
 VERILATOR_ARGS = (
@@ -46,7 +48,15 @@ VERILATOR_ARGS = (
     "--quiet",
     "-Wno-fatal",  # style is lint's business; a mutant must run, not fail to build
 )
+# Code coverage that a build can record. A toggle is counted for each bit and direction.
+COVERAGE_ARGS = {
+    "": (),
+    "line": ("--coverage-line",),
+    "toggle": ("--coverage-line", "--coverage-toggle"),
+}
 LOG_TAIL_LINES = 60
+NO_SPACE_LEFT = os.strerror(errno.ENOSPC)
+LEAST_FREE_BYTES = 1 << 16
 
 Simulate = Callable[..., None]  # the fixture of tests/simulation: run, with seed and folder set
 
@@ -56,7 +66,24 @@ class BuildError(RuntimeError):
 
 
 class SimulationError(AssertionError):
-    """A simulation failed; the message says where its log is and how to run it again."""
+    """A simulation failed; the message says where its log is and how to run it again.
+
+    Attributes
+    ----------
+    reason
+        The first mismatch, or how the simulator ended, in one line.
+    time
+        Simulated time of the failure, such as ``62.0 ns``; empty when not known.
+    crashed
+        Whether the simulator ended by a signal, an error, or without a result.
+    """
+
+    def __init__(
+        self, message: str, reason: str = "", *, time: str = "", crashed: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason or message
+        self.time, self.crashed = time, crashed
 
 
 def rtl_sources(kernel: str, root: Path = REPOSITORY) -> tuple[Path, ...]:
@@ -92,8 +119,8 @@ class Design:
         Values of the top module's parameters.
     simulator
         ``verilator`` or ``icarus``.
-    line_coverage
-        Whether a run writes ``coverage.dat`` with line coverage (Verilator only).
+    coverage
+        Code coverage that a run records: a key of ``COVERAGE_ARGS`` (Verilator only).
     waves
         Whether a run can write waves.
     """
@@ -102,7 +129,7 @@ class Design:
     sources: tuple[Path, ...]
     parameters: Mapping[str, int] = field(default_factory=dict)
     simulator: str = "verilator"
-    line_coverage: bool = False
+    coverage: str = ""
     waves: bool = False
 
     @property
@@ -116,9 +143,9 @@ class Design:
         for part in (
             self.simulator,
             simulator_version(self.simulator),
-            cocotb_tools.runner.cocotb_tools.config.libs_dir,
+            cocotb_tools.config.libs_dir,
             VERILATOR_ARGS,
-            self.line_coverage,
+            COVERAGE_ARGS[self.coverage],
             self.waves,
             self.top,
             sorted(self.parameters.items()),
@@ -174,6 +201,7 @@ def _process_environment() -> Iterator[None]:
     """Give cocotb's runner, which reads the process environment, ours."""
     before = dict(os.environ)
     os.environ.update(_environment())
+    os.environ.pop("PYTEST_CURRENT_TEST", None)  # or the runner judges the result itself
     try:
         yield
     finally:
@@ -224,7 +252,7 @@ def build(design: Design) -> Path:
         if design.simulator == "verilator":
             sources = [_public_ports(design, folder), *design.sources]
             arguments = [*VERILATOR_ARGS]
-            arguments += ["--coverage-line"] if design.line_coverage else []
+            arguments += COVERAGE_ARGS[design.coverage]
             arguments += ["--trace-fst"] if design.waves else []
         else:
             sources, arguments = list(design.sources), ["-g2012", "-gno-assertions"]
@@ -256,6 +284,8 @@ def run(
     options: Mapping[str, Any] | None = None,
     folder: Path,
     rerun: str = "",
+    fails: str | None = None,
+    coverage: Path | None = None,
 ) -> None:
     """Run one cocotb test and check its result.
 
@@ -275,76 +305,142 @@ def run(
         Folder for the log, the result and waves.
     rerun
         Command that runs the same again, printed when the test fails.
+    fails
+        When given, the test must fail: by its own verdict when empty, else with a message that this
+        regular expression is found in.
+    coverage
+        Where coverage goes, with ``.json`` and ``.dat`` added; by default below ``build/coverage``.
 
     Raises
     ------
     SimulationError
-        The test failed, or did not run.
+        The test failed, or did not run, or passed although it had to fail.
+    OSError
+        The disk was full, so that there is no verdict.
     """
-    lines = _is_set(LINE_COVERAGE_VARIABLE) and design.simulator == "verilator"
-    design = replace(
-        design,
-        waves=design.waves or _is_set("WAVES"),
-        line_coverage=design.line_coverage or lines,
-    )
+    coverage = coverage or COVERAGE_FOLDER / f"{_slug(rerun or test)}-{seed}"
+    again = f"COCOTB_RANDOM_SEED={seed} {rerun}"
+    try:
+        _simulate(design, module, test, seed, dict(options or {}), folder, coverage, again)
+    except SimulationError as error:
+        if fails is None:
+            raise
+        if (error.crashed and not fails) or not re.search(fails, str(error)):
+            error.reason = f"had to fail with '{fails}', but: {error.reason}"
+            raise
+        return
+    if fails is not None:
+        reason = "the simulation passed, but had to fail"
+        raise SimulationError(f"{test}: {reason}\nrun again: {again}", reason)
+
+
+def _simulate(
+    design: Design,
+    module: str,
+    test: str,
+    seed: int,
+    options: dict[str, Any],
+    folder: Path,
+    coverage: Path,
+    again: str,
+) -> None:
+    """Run one cocotb test; raise if it did not pass."""
+    design = replace(design, waves=design.waves or _is_set("WAVES"))
     build_folder = build(design)
     folder.mkdir(parents=True, exist_ok=True)
     log, results = folder / f"{test}.log", folder / f"{test}.xml"
-    coverage = f"{COVERAGE_FOLDER / _slug(rerun or test)}-{seed}"
     settings = Settings(
         test=test,
         seed=seed,
         parameters=dict(design.parameters),
-        options=dict(options or {}),
+        options=options,
         coverage_file=f"{coverage}.json",
     )
     arguments = []
     if design.simulator == "verilator":
         arguments = ["+verilator+rand+reset+2", f"+verilator+seed+{seed % 2**31 or 1}"]
-    if design.line_coverage:
-        COVERAGE_FOLDER.mkdir(parents=True, exist_ok=True)
+    elif design.waves:
+        arguments = [f"+dumpfile_path={folder / 'dump.fst'}"]
+    if design.coverage:
+        coverage.parent.mkdir(parents=True, exist_ok=True)
         arguments.append(f"+verilator+coverage+file+{coverage}.dat")
-    # The result file, or its absence, says whether the test passed.
-    with _process_environment(), suppress(RuntimeError, SystemExit):
-        _runner(design).test(
-            test_module=module,
-            hdl_toplevel=design.top,
-            hdl_toplevel_lang="verilog",
-            test_filter=rf"\.{re.escape(test)}$",
-            seed=seed,
-            build_dir=build_folder,
-            test_dir=folder,
-            results_xml=str(results),
-            plusargs=arguments,
-            extra_env={
-                SETTINGS_VARIABLE: settings.to_json(),
-                # Rewriting the assertions of every imported module takes three seconds.
-                "COCOTB_REWRITE_ASSERTION_FILES": "",
-            },
-            waves=design.waves,
-            log_file=log,
-        )
-    failure = _failure(results)
-    if failure:
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
-        again = f"COCOTB_RANDOM_SEED={seed} {rerun}"
-        raise SimulationError(
-            f"{test}: {failure}\n{tail}\n\nlog: {log}\nrun again: {again}\n"
-            f"with waves: WAVES=1 {again}"
-        )
+    ended = ""
+    with _process_environment():
+        try:
+            _runner(design).test(
+                test_module=module,
+                hdl_toplevel=design.top,
+                hdl_toplevel_lang="verilog",
+                test_filter=rf"\.{re.escape(test)}$",
+                seed=seed,
+                build_dir=build_folder,
+                test_dir=folder,
+                results_xml=str(results),
+                plusargs=arguments,
+                extra_env={
+                    SETTINGS_VARIABLE: settings.to_json(),
+                    # Rewriting the assertions of every imported module takes three seconds.
+                    "COCOTB_REWRITE_ASSERTION_FILES": "",
+                },
+                waves=design.waves,
+                log_file=log,
+            )
+        except (RuntimeError, SystemExit) as error:
+            ended = _ending(error)
+    failure, time, crashed = _failure(results)
+    if ended and (crashed or not failure):
+        failure = f"{failure or 'the simulator failed after the test had passed'}{ended}"
+        crashed = True
+    if not failure:
+        return
+    text = log.read_text(errors="replace") if log.is_file() else ""
+    if NO_SPACE_LEFT in failure + text or _is_full(folder):
+        raise OSError(errno.ENOSPC, NO_SPACE_LEFT, str(folder))
+    tail = "\n".join(text.splitlines()[-LOG_TAIL_LINES:])
+    raise SimulationError(
+        f"{test}: {failure}\n{tail}\n\nlog: {log}\nrun again: {again}\nwith waves: WAVES=1 {again}",
+        failure,
+        time=time,
+        crashed=crashed,
+    )
 
 
-def _failure(results: Path) -> str:
-    """Say why a result file is not that of exactly one passed test; empty when it is."""
+def _ending(error: BaseException) -> str:
+    """Say how a simulator ended, from what cocotb's runner raised."""
+    code = re.search(r"return code: -(\d+)$", str(error))
+    if code is None:
+        return f" ({error})"
+    number = int(code.group(1))
+    names = {member.value: member.name for member in signal.Signals}
+    return f" (killed by {names.get(number, f'signal {number}')})"
+
+
+def _failure(results: Path) -> tuple[str, str, bool]:
+    """Judge a result file that must be that of exactly one passed test.
+
+    Returns what is wrong (empty if nothing is), the simulated time of a failed test, and whether
+    there is no verdict in it.
+    """
     if not results.exists():
-        return "the simulator ended without a result"
-    cases = list(ElementTree.parse(results).iter("testcase"))
+        return "the simulator ended without a result", "", True
+    try:
+        cases = list(ElementTree.parse(results).iter("testcase"))
+    except ElementTree.ParseError:
+        return "the simulator ended within its result", "", True
     if len(cases) != 1:
-        return f"{len(cases)} tests ran instead of one"
+        return f"{len(cases)} tests ran instead of one", "", True
     for child in cases[0]:
         if child.tag in ("failure", "error", "skipped"):
-            return child.get("message") or child.get("error_msg") or child.tag
-    return ""
+            values = {p.get("name"): p.get("value") for p in cases[0].iter("property")}
+            stop = values.get("sim_time_stop")
+            time = f"{stop} {values.get('sim_time_unit', '')}".strip() if stop else ""
+            return child.get("message") or child.get("error_msg") or child.tag, time, False
+    return "", "", False
+
+
+def _is_full(folder: Path) -> bool:
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize < LEAST_FREE_BYTES
 
 
 def _is_set(variable: str) -> bool:

@@ -1,24 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functional coverage: points of one simulation, merged over simulations and reported.
+"""Coverage: points of one simulation, merged over simulations and reported.
 
-A run writes the hits of each bin as JSON to ``build/coverage``. ``python -m
-fastdelta_verif.coverage`` merges that folder, prints what was not hit, writes
-``build/coverage.json``, and fails below ``--minimum`` percent. Line coverage of the RTL, when the
-runs recorded it, is reported beside it.
+Functional coverage: a run under pytest writes the hits of each bin as JSON to ``build/coverage``.
+``python -m fastdelta_verif.coverage`` merges that folder, prints what was not hit, writes
+``build/coverage.json``, and fails below ``--minimum`` percent. ``fastdelta regress`` merges that of
+its own runs, and code coverage of the RTL as Verilator records it, less listed exclusions.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
+import tomllib
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cocotb_coverage.coverage import CoverPoint, coverage_db
 
 from fastdelta_verif.build import COVERAGE_FOLDER
+
+EXCLUSIONS = Path(__file__).with_name("exclusions.toml")
+KINDS = ("line", "branch", "toggle")
 
 Hits = dict[str, dict[str, int]]
 
@@ -75,10 +81,15 @@ def missing_bins(hits: Hits) -> list[str]:
 
 
 def merge(files: Iterable[Path]) -> Hits:
+    """Add the hits of equal bins of files."""
+    return merge_hits(json.loads(file.read_text()) for file in files)
+
+
+def merge_hits(parts: Iterable[Hits]) -> Hits:
     """Add the hits of equal bins."""
     total: dict[str, Counter[str]] = {}
-    for file in files:
-        for point, bins in json.loads(file.read_text()).items():
+    for part in parts:
+        for point, bins in part.items():
             counter = total.setdefault(point, Counter())
             for bin_, count in bins.items():
                 counter[bin_] += count  # also zero: a bin that was never hit is a bin
@@ -91,22 +102,177 @@ def percentage(hits: Hits) -> float:
     return 100.0 * sum(count > 0 for count in bins) / len(bins) if bins else 0.0
 
 
-def line_coverage(files: Iterable[Path]) -> dict[str, tuple[int, int]]:
-    """Return (hit, all) points of each RTL source from Verilator's ``coverage.dat`` files."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for file in files:
-        for line in file.read_text(errors="replace").splitlines():
-            if not line.startswith("C '"):
-                continue
-            key, _, count = line[3:].rpartition("' ")
-            fields = dict(part.split("\x02", 1) for part in key.split("\x01") if "\x02" in part)
-            place = ":".join(fields.get(name, "") for name in "ln")
-            counts[Path(fields["f"]).stem, place] += int(count)
-    sources: dict[str, tuple[int, int]] = {}
-    for (source, _), count in counts.items():
-        hit, every = sources.get(source, (0, 0))
-        sources[source] = (hit + (count > 0), every + 1)
-    return sources
+@dataclass
+class CodePoints:
+    """Counts of the points of the RTL's code.
+
+    Attributes
+    ----------
+    modules
+        Module, such as ``prefill/kv_cache``; kind of point; point; how often it was reached. A line
+        or branch is named by line, column and what is there (``38.5 if``), a toggle by bit and
+        direction (``s_axis_tdata[3]:0->1``).
+    """
+
+    modules: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+
+    def count(self, module: str, kind: str, point: str, count: int) -> None:
+        """Add to a point."""
+        points = self.modules.setdefault(module, {}).setdefault(kind, {})
+        points[point] = points.get(point, 0) + count
+
+    def add(self, other: CodePoints) -> None:
+        """Add all points of other runs."""
+        for module, kinds in other.modules.items():
+            for kind, points in kinds.items():
+                for point, count in points.items():
+                    self.count(module, kind, point, count)
+
+    def to_json(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Return what ``from_json`` takes."""
+        return self.modules
+
+    @classmethod
+    def from_json(cls, record: dict[str, dict[str, dict[str, int]]]) -> CodePoints:
+        """Return the points of a record."""
+        return cls(record)
+
+
+def read_code_coverage(file: Path, root: Path) -> CodePoints:
+    """Read a ``coverage.dat`` of Verilator; sources outside of a folder do not count.
+
+    Raises
+    ------
+    ValueError
+        The file is cut off, as by a full disk.
+    """
+    points = CodePoints()
+    text = file.read_text(errors="replace")
+    if not text.endswith("\n"):
+        raise ValueError(f"{file}: cut off")
+    modules: dict[str, str] = {}
+    for line in text.splitlines():
+        if not line.startswith("C '"):
+            continue
+        key, _, count = line[3:].rpartition("' ")
+        fields = dict(part.split("\x02", 1) for part in key.split("\x01") if "\x02" in part)
+        source, kind, comment = fields["f"], fields["t"], fields.get("o", "")
+        if source not in modules:
+            path = Path(source).resolve()
+            inside = path.is_relative_to(root.resolve())
+            modules[source] = (
+                str(path.relative_to(root.resolve()).with_suffix("")) if inside else ""
+            )
+        if modules[source]:
+            name = comment if kind == "toggle" else f"{fields['l']}.{fields['n']} {comment}"
+            points.count(modules[source], kind, name, int(count))
+    return points
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Points that need not be reached, and why.
+
+    Attributes
+    ----------
+    module
+        Such as ``prefill/kv_cache``.
+    kind
+        ``line``, ``branch`` or ``toggle``.
+    points
+        Regular expression: of a toggle, found in the name of its bit; else in its source line.
+    reason
+        Why no test can, or need, reach them.
+    """
+
+    module: str
+    kind: str
+    points: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"exclusion of {self.module}: kind {self.kind!r} is none of {KINDS}")
+        if not self.reason.strip():
+            raise ValueError(f"exclusion of {self.module} {self.points}: there is no reason")
+
+
+def load_exclusions(path: Path = EXCLUSIONS) -> list[Exclusion]:
+    """Read the exclusions.
+
+    Raises
+    ------
+    ValueError
+        One has an unknown kind or no reason.
+    """
+    try:
+        return [
+            Exclusion(**table) for table in tomllib.loads(path.read_text()).get("exclusion", ())
+        ]
+    except TypeError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+
+
+@dataclass
+class ModuleCoverage:
+    """Points of one kind of a module: reached, all but the excluded, excluded; and the missing."""
+
+    hit: int
+    total: int
+    excluded: int
+    missing: list[str]
+
+
+def summarise(
+    code: CodePoints, exclusions: Sequence[Exclusion], root: Path
+) -> tuple[dict[str, dict[str, ModuleCoverage]], list[str]]:
+    """Return coverage by module and kind, and what is wrong with the exclusions, one line each.
+
+    An exclusion that stands for no point, or only for points that were reached, is wrong.
+    """
+    used: dict[Exclusion, int] = dict.fromkeys(exclusions, 0)
+    stood: set[Exclusion] = set()
+    summary: dict[str, dict[str, ModuleCoverage]] = {}
+    for module, kinds in sorted(code.modules.items()):
+        lines = _source_lines(root / module)
+        for kind, points in kinds.items():
+            mine = [e for e in exclusions if (e.module, e.kind) == (module, kind)]
+            result = ModuleCoverage(0, 0, 0, [])
+            for point, count in points.items():
+                text = point if kind == "toggle" else lines.get(_line(point), "")
+                excluded = [e for e in mine if re.search(e.points, text)]
+                stood.update(excluded)
+                if count:
+                    result.hit += 1
+                    result.total += 1
+                elif excluded:
+                    used[excluded[0]] += 1
+                    result.excluded += 1
+                else:
+                    result.total += 1
+                    result.missing.append(point if kind == "toggle" else f"{point}: {text}")
+            summary.setdefault(module, {})[kind] = result
+    wrong = []
+    for exclusion, count in used.items():
+        seen = exclusion.kind in summary.get(exclusion.module, {})
+        if seen and not count:
+            what = "only reached points" if exclusion in stood else "no point"
+            wrong.append(
+                f"{exclusion.module} {exclusion.kind} '{exclusion.points}' stands for {what}"
+            )
+    return summary, wrong
+
+
+def _line(point: str) -> int:
+    return int(point.partition(".")[0])
+
+
+def _source_lines(path: Path) -> Mapping[int, str]:
+    for suffix in (".v", ".sv"):
+        source = path.with_suffix(suffix)
+        if source.exists():
+            return dict(enumerate(map(str.strip, source.read_text().splitlines()), start=1))
+    return {}
 
 
 def main() -> int:
@@ -125,11 +291,8 @@ def main() -> int:
     missing = missing_bins(hits)
     for bin_ in missing:
         print(f"not hit: {bin_}")
-    lines = line_coverage(arguments.folder.glob("*.dat"))
-    for source, (hit, every) in sorted(lines.items()):
-        print(f"{hit:4d} / {every:4d}  lines of {source}")
     print(f"{covered:.1f} % of the bins, from {len(files)} simulations")
-    report = {"percent": covered, "simulations": len(files), "points": hits, "lines": lines}
+    report = {"percent": covered, "simulations": len(files), "points": hits}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(report, indent=1) + "\n")
     return int(covered < arguments.minimum)

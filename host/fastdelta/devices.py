@@ -8,6 +8,7 @@ from typing import Any
 
 from fastdelta.boards import SIMULATED, real_cards
 from fastdelta.platforms import PLATFORMS, Platform, find_platform
+from fastdelta.sim.xrt import active_prefix
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class DeviceEntry:
     card
         ``u55c`` or ``u280``; None for a card without overlays.
     simulated
-        Whether it is simulated.
+        Whether it is simulated, also behind XRT (`fastdelta.sim.xrt`).
     memory_bytes
         Memory on the card; None if it is not known.
     """
@@ -57,13 +58,14 @@ def list_devices() -> DeviceList:
     except Exception as error:  # whatever PYNQ, or a card that does not answer, raises
         names = []
         note = f"real cards cannot be listed: {error}"
+    simulated = active_prefix() is not None  # XRT's library is that of the simulator
     for index, name in enumerate(names):
         try:
             platform = find_platform(name)
         except ValueError:
-            entries.append(DeviceEntry(index, name, None, simulated=False, memory_bytes=None))
+            entries.append(DeviceEntry(index, name, None, simulated, memory_bytes=None))
         else:
-            entries.append(_entry(index, name, platform, simulated=False))
+            entries.append(_entry(index, name, platform, simulated=simulated))
     for short, platform in PLATFORMS.items():
         name = SIMULATED + short
         entries.append(_entry(name, name, platform, simulated=True))

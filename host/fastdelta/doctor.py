@@ -27,6 +27,7 @@ from fastdelta.overlays.manifest import Manifest, manifest_path
 from fastdelta.platforms import PLATFORMS, find_platform, release_number
 from fastdelta.sim.build import check_compiler, check_make, check_verilator
 from fastdelta.sim.paths import checkout, find_compiler, find_verilator
+from fastdelta.sim.xrt import active_prefix
 from fastdelta.xclbin import Xclbin, XclbinError
 
 PYNQ: Final = "3.0.1"
@@ -200,6 +201,13 @@ def _xrt() -> Finding:
             "XILINX_XRT is not set",
             "install XRT and the card's platform from AMD's page for the card (for a U280, "
             f"XRT {PLATFORMS['u280'].newest_xrt} or older), then {_SET_UP}",
+        )
+    if active_prefix() is not None:
+        return Finding(
+            "XRT",
+            State.WRONG,
+            f"XILINX_XRT is {given}",
+            f"these are simulated cards behind XRT; for real ones {_SET_UP}",
         )
     mode = os.environ.get("XCL_EMULATION_MODE")
     if mode not in (None, "hw_emu"):

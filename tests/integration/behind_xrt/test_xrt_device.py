@@ -41,6 +41,8 @@ from vector_add_board import (
 )
 
 from fastdelta.accelerator import Accelerator
+from fastdelta.devices import list_devices
+from fastdelta.doctor import diagnose
 from fastdelta.errors import BoardNotFoundError
 from fastdelta.platforms import PLATFORMS
 from fastdelta.shapes import DecodeShape
@@ -181,6 +183,15 @@ class TestPynq:
         assert cards[0].device_info.mDDRBankCount == 32
         assert cards[2].device_info.mDDRSize == sum(bank.size for bank in U280.banks)
         assert cards[0].sensors["12v_pex"].power.value == 0
+
+    def test_they_do_not_pass_for_real_ones(self) -> None:
+        entries = list_devices().devices
+        assert [entry.board for entry in entries] == [0, 1, 2, 3, "sim-u55c", "sim-u280"]
+        assert all(entry.simulated for entry in entries)
+        diagnosis = diagnose()
+        assert not diagnosis.usable("card")
+        (finding,) = [finding for finding in diagnosis.findings if finding.check == "XRT"]
+        assert "simulated cards behind XRT" in finding.remedy
 
     def test_call(self, opened: Open) -> None:
         card = VectorAdd(opened(clock_mhz=250))

@@ -47,8 +47,12 @@ demo: setup ## language models on the simulated card: one continues a text, one 
 	$(BIN)/fastdelta demo
 
 .PHONY: test
-test: packages setup lint overlays-check ## lint, overlays, then every test
-	$(BIN)/pytest -n $(PYTEST_WORKERS)
+test: packages setup lint overlays-check ## lint, overlays, then every test but the longer proofs
+	$(BIN)/pytest -n $(PYTEST_WORKERS) -m 'not formal'
+
+.PHONY: formal
+formal: $(VENV) ## proofs of the cells with SymbiYosys, MyHDL twins, and faults that must break them
+	$(BIN)/pytest -n $(PYTEST_WORKERS) tests/formal
 
 .PHONY: lint
 lint: setup ## ruff, mypy, Verilator -Wall and Verible

@@ -6,7 +6,7 @@
 // Protocol: the estimate comes first, one share a cycle at most from block 0 on, its last one marked;
 //   start (one cycle) with blocks and total then reads the scores (read and word as
 //   index_score_memory); done is high for one cycle with the divergence, which stays.
-// Latency: 3 N + 22 cycles from start to done.
+// Latency: 3 N + 20 cycles from start to done.
 `default_nettype none
 
 module index_divergence #(

@@ -7,7 +7,7 @@
 // Protocol: words come as index_pooling gives them, keys in ascending blocks from clear on; a query
 //   goes to query_slot. start (one cycle, not while busy) computes the scores of a slot with keys 0 to
 //   count - 1, which must be there; they leave in order and cannot be stopped.
-// Latency: 7 cycles and WORDS = ceil(HEAD_DIM / LANES) from start to the first score.
+// Latency: 6 cycles and WORDS = ceil(HEAD_DIM / LANES) from start to the first score.
 // Throughput: one score in WORDS cycles.
 // Formats: products of LANES pairs of 16 bits, sum 38 bits. Style: see index_pooling.
 `default_nettype none

@@ -7,7 +7,7 @@
 // Protocol: start (one cycle, not while busy) with stable settings; scan_start begins each scan, whose
 //   visits come with valid and ready; list_start is high for one cycle with list_words; then the words
 //   with valid and ready. done is high for one cycle after the last word.
-// Latency: the first scan and 4 cycles to list_start.
+// Latency: list_start 3 cycles after the last visit of the first scan.
 // Throughput: one word a cycle, less where the scan has nothing yet.
 // Limits: a job list of a KV head has less than 2^32 - 2^13 jobs.
 `default_nettype none

@@ -14,7 +14,7 @@
 //   there is no way to stop them. tokens belongs to the block of the present beat; beat_ends marks the
 //   last beat of a block. The mantissas of a block leave in words of LANES, channel 0 in the low bits,
 //   the last word padded with zeros; scale comes with the last word. clear forgets a begun block.
-// Latency: last beat to last word HEAD_DIM + 14 cycles. Throughput: one beat a cycle.
+// Latency: last beat to last word HEAD_DIM + 12 cycles. Throughput: one beat a cycle.
 // Style: stages as in mac_array; what leaves the block of the stages is assigned without blocking, and
 //   first.
 `default_nettype none

@@ -10,9 +10,9 @@
 //   (one cycle, not while busy) begins a scan; visits leave with valid and ready. Pair bits of a head
 //   are looked at if its with_pairs bit is set: pair_read asks for word pair_word of row pair_row,
 //   MAP_LANES bits of every head, which come two cycles later.
-// Latency: start to the first visit window + 3 cycles; with pairs window + 3 more.
-// Throughput: one KV block a cycle within a window; window + 2 cycles between windows, and with
-//   pairs window + 3 for every MAP_LANES blocks.
+// Latency: start to the first visit window + 2 cycles; with pairs window + 3 more.
+// Throughput: one KV block a cycle within a window; window cycles between windows, and with pairs
+//   window + 3 for every MAP_LANES blocks.
 // Formula: the distances of the rows of a window move by one from a KV block to the next, so each head
 //   has them in a shift register that one distance bit enters a cycle.
 `default_nettype none

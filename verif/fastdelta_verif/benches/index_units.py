@@ -97,11 +97,12 @@ class UnitTest(uvm_test):
         """Return a random rhythm, full speed as often as any other."""
         return Throttle(self.rng, self.rng.choice(["none", *THROTTLES]))
 
-    async def pulse(self, name: str) -> None:
-        """Raise an input for one cycle."""
+    async def pulse(self, name: str) -> int:
+        """Raise an input for one cycle, and return that cycle."""
         getattr(self.dut, name).value = 1
         await self.domain.edge
         getattr(self.dut, name).value = 0
+        return self.domain.cycle
 
     async def send(self, valid: str, items: list[dict[str, int]]) -> None:
         """Drive items in a random rhythm, random bits between them."""
@@ -130,11 +131,12 @@ class UnitTest(uvm_test):
 
         cocotb.start_soon(watch())
 
-    async def wait(self, name: str) -> None:
-        """Wait for an output to be high."""
+    async def wait(self, name: str) -> int:
+        """Wait for an output to be high, and return the cycle in which it is."""
         await self.domain.edge
         while not int(getattr(self.dut, name).value):
             await self.domain.edge
+        return self.domain.cycle
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -198,8 +200,9 @@ class row_scores(UnitTest):  # noqa: N801 - cocotb takes the class name as the t
         dut.blocks.value = blocks
         for head in rng.sample(range(len(heads)), len(heads)):
             dut.head.value = head
-            await self.pulse("start")
-            await self.wait("done")
+            cycles = -await self.pulse("start") + await self.wait("done")
+            replayed = blocks * self.parameters["BLOCK"] // self.parameters["REPLAY_ROWS"]
+            compare("latency", cycles, replayed + 12)
             for name, expected in zip(
                 ("vertical", "slash"), scores_of_rows(heads[head]), strict=True
             ):
@@ -250,14 +253,13 @@ class pooled_blocks(UnitTest):  # noqa: N801
         dut, shape, rng = self.dut, self.shape, self.rng
         if not self.words:
             read = ("word", "word_last")
-            self.collect(
-                "word_valid",
-                lambda: (
-                    *(int(getattr(dut, name).value) for name in read),
-                    dut.scale.value.to_signed(),
-                ),
-                self.words,
-            )
+
+            def word() -> tuple[int, int, int]:
+                self.last_word = self.domain.cycle
+                fields = (int(getattr(dut, name).value) for name in read)
+                return (*fields, dut.scale.value.to_signed())
+
+            self.collect("word_valid", word, self.words)
         blocks = rng.randint(1, 5)
         tokens = blocks * shape.block - rng.choice([0, 0, rng.randrange(shape.block)])
         operands = random_operands(self.numbers, rng.choice(KINDS), 1, tokens, shape.head_dim)
@@ -276,7 +278,9 @@ class pooled_blocks(UnitTest):  # noqa: N801
         before = len(self.words)
         items = [{"beat": b, "tokens": n} for b, n in zip(beats, per_beat, strict=True)]
         await self.send("beat_valid", items)
-        await self.domain.cycles(shape.head_dim + 16)
+        sent = self.domain.cycle
+        await self.domain.cycles(shape.head_dim + 20)
+        self.scoreboard.compare("latency", self.last_word - sent, shape.head_dim + 12)
         mantissas, scales = self.vectors(self.words[before:])
         self.scoreboard.compare("scales", scales, expected.scale.tolist())
         self.scoreboard.compare("mantissas", mantissas, expected.mantissa.tolist())
@@ -335,8 +339,9 @@ class dot_scores(UnitTest):  # noqa: N801
             count, slot = rng.randint(1, blocks), rng.randrange(slots)
             dut.slot.value, dut.count.value = slot, count
             self.scores.clear()
-            await self.pulse("start")
-            await self.wait("score_last")
+            cycles = -await self.pulse("start") + await self.wait("score_last")
+            words = -(-self.parameters["HEAD_DIM"] // self.parameters["LANES"])
+            self.scoreboard.compare("latency", cycles, count * words + 6)
             await self.domain.edge
             self.scoreboard.compare("scores", self.scores, expected[slot, :count].tolist())
 
@@ -362,7 +367,8 @@ class softmax_rows(UnitTest):  # noqa: N801
         got: list[tuple[int, int]] = []
         self.collect("share_valid", lambda: (int(dut.share.value), int(dut.share_last.value)), got)
         expected: list[tuple[int, int]] = []
-        for _ in range(self.rng.randint(1, 5)):
+        rows = self.rng.randint(1, 5)
+        for _ in range(rows):
             row = self.row()
             last = [0] * (len(row) - 1) + [1]
             expected += zip(softmax_shares(row).tolist(), last, strict=True)
@@ -373,10 +379,13 @@ class softmax_rows(UnitTest):  # noqa: N801
                 "score_valid",
                 [{"score": s, "score_last": e} for s, e in zip(words, last, strict=True)],
             )
+            sent = self.domain.cycle
             await self.domain.edge
         while len(got) < len(expected):
             await self.domain.edge
         self.scoreboard.compare("shares", got, expected)
+        if rows == 1:
+            self.scoreboard.compare("latency", self.domain.cycle - sent, 2 * len(row) + 20)
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -428,8 +437,8 @@ class divergences(UnitTest):  # noqa: N801
         ]
         await self.send("estimate_valid", items)
         dut.blocks.value, dut.total.value = blocks, int(vertical.sum())
-        await self.pulse("start")
-        await self.wait("done")
+        cycles = -await self.pulse("start") + await self.wait("done")
+        self.scoreboard.compare("latency", cycles, 3 * blocks + 20)
         await self.domain.edge
         expected = divergence(estimate, shares(vertical))
         self.scoreboard.compare("divergence", int(dut.divergence.value), expected)
@@ -499,12 +508,19 @@ class thresholds(UnitTest):  # noqa: N801
             dut.last_word.value = (count - 1) // lanes
             dut.last_lanes.value = (1 << (count - 1) % lanes + 1) - 1
             self.marks.clear()
-            await self.pulse("start")
-            await self.wait("done")
+            cycles = -await self.pulse("start") + await self.wait("done")
+            words, passes = (count - 1) // lanes + 1, self.parameters["VALUE_BITS"] + 1
+            if whole:
+                self.scoreboard.compare("latency", cycles, words + 3)
+            elif mode == BEST:
+                self.scoreboard.compare("latency", cycles, (words + 4) * passes + words + 3)
             await self.domain.edge
             if mode == COVER:
                 expected = coverage_count(entries, gamma)
                 self.scoreboard.compare("count", int(dut.count.value), expected)
+                least = np.sort(entries)[-expected]
+                equal = expected - int(np.count_nonzero(entries > least))
+                self.scoreboard.compare("latency", cycles, (words + 4) * passes + equal + 3)
                 continue
             words = [word for word, _ in self.marks]
             self.scoreboard.compare("words", words, list(range(-(-count // lanes))))

@@ -7,14 +7,15 @@ queues in ``fastdelta.decode.runs`` and ``fastdelta.prefill.runs``.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fastdelta.boards import Board, KernelType, Run
 from fastdelta.errors import (
@@ -29,6 +30,9 @@ from fastdelta.errors import (
 from fastdelta.results import Seconds
 
 WAIT_SLICE = 0.02  # seconds of waiting at a stretch, after which other threads get their turn
+BUFFER_SETS = 2  # one is filled or read while the kernel works on the other
+
+_TURN = 1e-4  # seconds for another thread to take the lock
 
 
 class Call:
@@ -139,16 +143,21 @@ class RunQueue(ABC, Generic[KernelType, InvocationType]):
                 if call.finished:
                     return
                 if timeout is None:
-                    self.pump(WAIT_SLICE)
-                    continue
-                left = deadline - time.monotonic()
-                if not self.pump(min(max(left, 0.0), WAIT_SLICE)) and left <= 0:
-                    self._time_out(timeout)
+                    ended = self.pump(WAIT_SLICE)
+                else:
+                    left = deadline - time.monotonic()
+                    ended = self.pump(min(max(left, 0.0), WAIT_SLICE))
+                    if not ended and left <= 0:
+                        self._time_out(timeout)
+            if not ended:
+                time.sleep(_TURN)  # otherwise this thread has the lock again before others wake
 
-    def drain(self) -> None:
-        """Collect every run in flight."""
+    def drain(self, timeout: float | None = None) -> None:
+        """Collect every run in flight, or give up what has not ended after some seconds."""
+        deadline = 0.0 if timeout is None else time.monotonic() + timeout
         while self._in_flight:
-            self.pump(WAIT_SLICE)
+            if not self.pump(WAIT_SLICE) and timeout is not None and time.monotonic() > deadline:
+                self._time_out(timeout)
 
     def pump(self, seconds: float) -> bool:
         """Wait for the oldest run, but no longer than `seconds`; collect it if it has ended."""
@@ -208,7 +217,7 @@ class RunQueue(ABC, Generic[KernelType, InvocationType]):
             return f"The registers cannot be read ({error})."
         return f"Registers: {', '.join(values)}."
 
-    def _copy_error(self, invocation: InvocationType, cause: RuntimeError) -> str:
+    def _copy_error(self, invocation: InvocationType, cause: Exception) -> str:
         """Return the message for results that cannot be copied back."""
         return (
             f"{self.board_name} could not copy the results of {invocation.description} back "
@@ -269,3 +278,60 @@ class RunQueue(ABC, Generic[KernelType, InvocationType]):
                 f"{self.board_name} did not come back after a reset ({error}); close this "
                 "accelerator and reset the card (a real one with xbutil reset)"
             )
+
+
+ResultType = TypeVar("ResultType")
+
+
+class Job(ABC, Generic[ResultType]):
+    """A call that was submitted: look with `done`, wait with `wait`, or ``await`` it."""
+
+    def __init__(self, queue: RunQueue[Any, Any], call: Call) -> None:
+        self._queue = queue
+        self._call = call
+        self._result: ResultType | None = None
+
+    @abstractmethod
+    def _make_result(self) -> ResultType:
+        """Return the result of the call, which has ended well."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the job has ended, well or not; answers at once."""
+        return self._queue.advance(self._call)
+
+    def wait(self, timeout: float | None = None) -> ResultType:
+        """Wait for the end and return the result.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait in all; by default each run may take the accelerator's `timeout`.
+            When it is over, the run that the card is at is given up: the card is reset, and what
+            was on it is lost. `done` looks without that consequence.
+
+        Raises
+        ------
+        KernelError
+            If a run failed; ``aftermath`` says what became of what was on the card.
+        """
+        self._queue.wait(self._call, timeout)
+        return self._finished_result()
+
+    def __await__(self) -> Generator[Any, None, ResultType]:
+        """Wait as a coroutine; the event loop stays free."""
+        return self._wait_async().__await__()
+
+    async def _wait_async(self) -> ResultType:
+        pause = _TURN
+        while not self.done:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, WAIT_SLICE)
+        return self._finished_result()
+
+    def _finished_result(self) -> ResultType:
+        if self._call.error is not None:
+            raise self._call.error
+        if self._result is None:
+            self._result = self._make_result()
+        return self._result

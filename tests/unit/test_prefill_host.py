@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host logic of the prefill accelerator on a card that is the bit-exact model."""
 
+import asyncio
 import json
 import threading
 
@@ -14,6 +15,7 @@ from fastdelta.errors import (
     AxiError,
     BankFullError,
     BoardError,
+    CardResetError,
     DtypeError,
     InputError,
     KernelStatusError,
@@ -86,6 +88,11 @@ def chosen(q, k, v, gamma, tau, min_budget, max_budget=None):
     rule = SelectionParameters(gamma, tau, min_budget, max_budget, BLOCK)
     parameters = IndexParameters.from_selection(rule, q.shape[1])
     return generate_index(quantise_prompt(q, k, v).operands, parameters)
+
+
+def free_idle_buffers(engine):
+    """So that the next call meets the banks as they are now."""
+    engine._queue.make_room()
 
 
 def relative_error(found, expected):
@@ -285,6 +292,138 @@ def test_prepared_of_another_prompt_is_refused(engine):
         engine.prefill(prompt(9)[0], resident=resident)
 
 
+# Jobs
+
+
+def test_submitted_jobs_end_in_order_and_keep_their_results(engine):
+    inputs = [prompt(30 + 10 * seed, seed=seed) for seed in range(5)]
+    jobs = [engine.submit(*x, **RULE) for x in inputs]
+    results = [job.wait() for job in reversed(jobs)][::-1]
+    assert jobs[0].wait() is jobs[0].wait()
+    for x, result in zip(inputs, results, strict=True):
+        expected = engine.prefill(*x, **RULE)
+        np.testing.assert_array_equal(result.output, expected.output)
+        assert result.index_set == expected.index_set
+        assert result.cycles == expected.cycles
+        assert result.patterns == expected.patterns
+
+
+def test_two_runs_are_in_flight_at_most_and_the_next_is_copied_meanwhile(engine, board):
+    inputs = [prompt(20, seed=seed) for seed in range(3)]
+    before = board.transfers
+    first = engine.submit(*inputs[0])
+    engine.submit(*inputs[1])
+    assert (board.runs, len(board.queue)) == (0, 2)
+    assert board.transfers - before >= 6, "inputs of both runs are on the card"
+    third = engine.submit(*inputs[2])
+    assert (board.runs, len(board.queue)) == (1, 2)
+    assert first.done
+    third.wait()
+    assert board.runs == 3
+
+
+def test_inputs_may_change_after_submit(engine):
+    inputs = prompt(20)
+    expected = engine.prefill(*inputs, **RULE).output
+    job = engine.submit(*inputs, **RULE)
+    for x in inputs:
+        x[:] = np.nan
+    np.testing.assert_array_equal(job.wait().output, expected)
+
+
+def test_await_and_gather(engine):
+    inputs = [prompt(30, seed=seed) for seed in range(3)]
+
+    async def one(x):
+        return await engine.submit(*x, **RULE)
+
+    async def everything():
+        return await asyncio.gather(*map(one, inputs))
+
+    for x, result in zip(inputs, asyncio.run(everything()), strict=True):
+        np.testing.assert_array_equal(result.output, engine.prefill(*x, **RULE).output)
+
+
+def test_awaited_job_raises_its_error(engine, board):
+    async def read():
+        board.fail_next = Status.READ_ERROR
+        return await engine.submit(*prompt(20))
+
+    with pytest.raises(AxiError):
+        asyncio.run(read())
+
+
+def test_wait_with_a_time_out_of_its_own(board):
+    with PrefillAccelerator(board) as engine:
+        q, k, v = prompt(20)
+        expected = engine.prefill(q, k, v).output
+        board.stuck = True
+        jobs = [engine.submit(q, k, v) for _ in range(2)]
+        assert not jobs[0].done
+        with pytest.raises(CardResetError, match="prefill of 20 tokens for 2 x 2 heads before"):
+            jobs[1].wait(timeout=0.01)
+        assert jobs[0].done
+        with pytest.raises(KernelTimeoutError, match=r"within 0\.01 s"):
+            jobs[0].wait()
+        np.testing.assert_array_equal(engine.prefill(q, k, v).output, expected)
+
+
+def test_prepared_keys_are_not_used_after_a_reset_during_the_submit(board):
+    with PrefillAccelerator(board, timeout=0.02) as engine:
+        q, k, v = prompt(20)
+        resident = engine.prepare(k, v)
+        board.stuck = True
+        jobs = [engine.submit(q, resident=resident) for _ in range(2)]
+        with pytest.raises(PreparedLostError):
+            engine.submit(q, resident=resident)  # waits for a buffer set, and sees the reset
+        assert all(job.done for job in jobs)
+        assert board.runs == 0
+
+
+def test_closing_what_was_prepared_waits_for_its_runs(engine):
+    q, k, v = prompt(20)
+    expected = engine.prefill(q, k, v).output
+    resident = engine.prepare(k, v)
+    job = engine.submit(q, resident=resident)
+    resident.close()
+    assert job.done
+    np.testing.assert_array_equal(job.wait().output, expected)
+
+
+def test_short_memory_means_one_run_after_the_other(engine, board):
+    """Two runs that do not fit a bank together are not in flight together."""
+    inputs = prompt(61, 4, 4)
+    expected = engine.prefill(*inputs, **RULE)
+    free_idle_buffers(engine)
+    board.banks = {"k": 4 * SHAPE.k_head_bytes(61)}
+    jobs = [engine.submit(*inputs, **RULE) for _ in range(2)]
+    assert len(board.queue) == 1
+    for job in jobs:
+        result = job.wait()
+        assert result.invocations == 1
+        np.testing.assert_array_equal(result.output, expected.output)
+    with engine.prepare(*inputs[1:]):  # takes the room that idle buffers have
+        pass
+
+
+def test_failure_in_the_middle_of_a_split_call(engine, board):
+    inputs = prompt(61, 6, 6)
+    board.banks = {"q": SHAPE.q_head_bytes(61)}
+    execute = board.execute
+
+    def fail_the_third(*arguments):
+        if board.runs == 2:
+            board.fail_next = Status.READ_ERROR
+        execute(*arguments)
+
+    board.execute = fail_the_third
+    with pytest.raises(AxiError):
+        engine.prefill(*inputs)
+    assert board.runs == 3
+    board.execute = execute
+    assert engine.prefill(*inputs).invocations == 6
+
+
 # Banks
 
 
@@ -292,7 +431,7 @@ def test_prepared_of_another_prompt_is_refused(engine):
 def test_tensors_larger_than_a_bank_are_split_by_kv_heads(engine, board, argument):
     inputs = prompt(61, 6, 6)
     expected = engine.prefill(*inputs, **RULE)
-    engine._queue.buffers.free()
+    free_idle_buffers(engine)
     sizes = {
         "q": SHAPE.q_head_bytes(61),
         "k": SHAPE.k_head_bytes(61),
@@ -308,7 +447,7 @@ def test_tensors_larger_than_a_bank_are_split_by_kv_heads(engine, board, argumen
     assert result.patterns == expected.patterns
     assert result.cycles.attention == expected.cycles.attention + CYCLES_PER_RUN
     assert result.counters.jobs_done == expected.counters.jobs_done
-    engine._queue.buffers.free()
+    free_idle_buffers(engine)
     board.banks = {argument: room + sizes[argument]}
     given = engine.prefill(*inputs, indices=expected.index_set)
     assert given.invocations == 6
@@ -327,7 +466,7 @@ def test_a_kv_head_that_does_not_fit_is_refused_in_words(engine, board):
 def test_queries_are_split_also_beside_prepared_keys(engine, board, tokens):
     q, k, v = prompt(tokens, 4, 4)
     expected = engine.prefill(q, k, v, **RULE)
-    engine._queue.buffers.free()
+    free_idle_buffers(engine)
     board.banks = {"q": 3 * SHAPE.q_head_bytes(tokens)}
     with engine.prepare(k, v) as resident:
         result = engine.prefill(q, resident=resident, **RULE)

@@ -77,7 +77,7 @@ def do_nothing_kernel(board: str | int) -> Iterator[Callable[[], float] | None]:
     from pynq import Overlay, allocate
 
     from fastdelta.drivers.do_nothing import DoNothingKernel
-    from fastdelta.sim import open_device
+    from fastdelta.sim import close_device, open_device
 
     device, xclbin = open_device(str(board), DO_NOTHING)
     try:
@@ -96,7 +96,7 @@ def do_nothing_kernel(board: str | int) -> Iterator[Callable[[], float] | None]:
 
             yield run
     finally:
-        device.close()
+        close_device(device)
 
 
 def measure_overhead(

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Generator
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +48,7 @@ from fastdelta.registers.decode import (
     Register,
 )
 from fastdelta.results import Provenance
-from fastdelta.runs import WAIT_SLICE
+from fastdelta.runs import Job
 from fastdelta.shapes import DecodeShape
 
 MAX_TOKENS_PER_RUN = 65_535
@@ -80,7 +78,7 @@ class _Configuration:
     value_exponent: npt.NDArray[np.int64] | int = 0
 
 
-class DecodeJob:
+class DecodeJob(Job[DecodeResult]):
     """A decode that was submitted: look with `done`, wait with `wait`, or ``await`` it."""
 
     def __init__(
@@ -91,59 +89,20 @@ class DecodeJob:
         outputs: list[Float32Array],
         single_token: bool,
     ) -> None:
-        self._queue = queue
-        self._call = call
+        super().__init__(queue, call)
+        self._decode_call = call
         self._provenance = provenance
         self._outputs = outputs
         self._single_token = single_token
-        self._result: DecodeResult | None = None
 
-    @property
-    def done(self) -> bool:
-        """Whether the job has ended, well or not; answers at once."""
-        return self._queue.advance(self._call)
-
-    def wait(self, timeout: float | None = None) -> DecodeResult:
-        """Wait for the end and return the result.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds to wait in all; by default each run may take the accelerator's `timeout`.
-            When it is over, the run that the card is at is given up: the card is reset and the
-            states of all contexts are lost. `done` looks without that consequence.
-
-        Raises
-        ------
-        KernelError
-            If a run failed; ``aftermath`` says what became of the state.
-        """
-        self._queue.wait(self._call, timeout)
-        return self._finished_result()
-
-    def __await__(self) -> Generator[Any, None, DecodeResult]:
-        """Wait as a coroutine; the event loop stays free."""
-        return self._wait_async().__await__()
-
-    async def _wait_async(self) -> DecodeResult:
-        pause = 1e-4
-        while not self.done:
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, WAIT_SLICE)
-        return self._finished_result()
-
-    def _finished_result(self) -> DecodeResult:
-        if self._call.error is not None:
-            raise self._call.error
-        if self._result is None:
-            outputs = self._outputs
-            output = outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
-            if self._single_token:
-                output = output[0]
-            self._result = DecodeResult(
-                **self._call.report_fields(), provenance=self._provenance, output=output
-            )
-        return self._result
+    def _make_result(self) -> DecodeResult:
+        outputs = self._outputs
+        output = outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
+        if self._single_token:
+            output = output[0]
+        return DecodeResult(
+            **self._decode_call.report_fields(), provenance=self._provenance, output=output
+        )
 
 
 class DecodeAccelerator:

@@ -33,9 +33,8 @@ from fastdelta.errors import (
 )
 from fastdelta.registers.decode import STATUS_CODE, Command, Register, Status
 from fastdelta.results import Seconds
-from fastdelta.runs import WAIT_SLICE, Call, Invocation, RunQueue
+from fastdelta.runs import BUFFER_SETS, WAIT_SLICE, Call, Invocation, RunQueue
 
-BUFFER_SETS = 2  # one is packed or unpacked while the kernel works on the other
 OUTPUT_OFFSET = 4096  # bytes; the result block lies before the output, each on its own page
 
 _SMALLEST_BUFFER = 4096  # bytes; also what a command points to that does not use the pointer

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Literal, Self
 
@@ -52,12 +53,21 @@ from fastdelta.prefill.quantise import (
     quantise_keys_values,
     quantise_queries,
 )
-from fastdelta.prefill.results import PrefillCounters, PrefillCycles, PrefillResult
-from fastdelta.prefill.runs import PrefillKernel, PrefillQueue, RunParameters, copy
+from fastdelta.prefill.results import PrefillResult
+from fastdelta.prefill.runs import (
+    Buffers,
+    PrefillCall,
+    PrefillKernel,
+    PrefillQueue,
+    PrefillRequest,
+    RunParameters,
+    copy,
+)
 from fastdelta.reference.index_model import IndexParameters
 from fastdelta.reference.sparse_index import IndexSet, Pattern, SelectionParameters
 from fastdelta.registers.prefill import FLAGS_CACHE, VERSION_VALUE, Mode, Register, Status
 from fastdelta.results import Provenance, Seconds
+from fastdelta.runs import Job
 from fastdelta.shapes import BUFFER_ALIGNMENT, PrefillShape
 
 CARD_TIMEOUT = 60.0
@@ -152,8 +162,10 @@ class ResidentKeysValues:
         self.close()
 
     def close(self) -> None:
-        """Give the memory on the card back; may be called again."""
+        """Give the memory on the card back, after runs in flight; may be called again."""
         with self._queue.lock:
+            if self._state == "on the card":
+                self._queue.drain()
             self._free()
             self._state = "closed"
 
@@ -192,23 +204,29 @@ class _Plan:
         return slice(kv_heads.start * self.group, kv_heads.stop * self.group)
 
 
-@dataclass
-class _Outcome:
-    """What the runs of one call have returned so far."""
+class PrefillJob(Job[PrefillResult]):
+    """A prefill that was submitted: look with `done`, wait with `wait`, or ``await`` it."""
 
-    outputs: list[npt.NDArray[np.float32]]
-    lists: list[JobList]
-    cycles: PrefillCycles
-    counters: PrefillCounters
-    seconds: Seconds
-    invocations: int = 0
+    def __init__(
+        self,
+        queue: PrefillQueue,
+        call: PrefillCall,
+        make_result: Callable[[PrefillCall], PrefillResult],
+    ) -> None:
+        super().__init__(queue, call)
+        self._prefill_call = call
+        self._of_call = make_result
+
+    def _make_result(self) -> PrefillResult:
+        return self._of_call(self._prefill_call)
 
 
 class PrefillAccelerator:
     """The prefill kernel of one card; `Accelerator.open` makes it.
 
-    Calls from several threads are safe; they are done one after the other. Leaving a ``with``
-    block, or `close`, frees the buffers, also of prepared keys and values, and then the card.
+    Calls from several threads are safe; runs are done in the order of the calls. Leaving a
+    ``with`` block, or `close`, frees the buffers, also of prepared keys and values, and then the
+    card.
 
     Attributes
     ----------
@@ -380,18 +398,17 @@ class PrefillAccelerator:
         yield "v", pack_values(shape, x.v)
 
     def _allocate_resident(self, name: str, size: int) -> DeviceBuffer:
-        try:
-            return self.board.allocate(name, size)
-        except BankFullError:
-            self._queue.buffers.free()  # of earlier calls; the next one allocates anew
-        try:
-            return self.board.allocate(name, size)
-        except BankFullError as error:
-            error.add_note(
-                f"Resident {name} needs {size:,} bytes in one bank. Pass k and v to prefill "
-                "instead: it takes KV heads in several runs."
-            )
-            raise
+        while True:
+            try:
+                return self.board.allocate(name, size)
+            except BankFullError as error:
+                if self._queue.make_room():  # of earlier calls; the next one allocates anew
+                    continue
+                error.add_note(
+                    f"Resident {name} needs {size:,} bytes in one bank. Pass k and v to prefill "
+                    "instead: it takes KV heads in several runs."
+                )
+                raise
 
     def prefill(
         self,
@@ -452,6 +469,42 @@ class PrefillAccelerator:
         KernelError
             If a run failed; ``aftermath`` says what became of prepared keys and values.
         """
+        return self.submit(
+            q,
+            k,
+            v,
+            resident=resident,
+            gamma=gamma,
+            tau=tau,
+            min_budget=min_budget,
+            max_budget=max_budget,
+            indices=indices,
+            cache=cache,
+            window=window,
+            hot_threshold=hot_threshold,
+        ).wait()
+
+    def submit(
+        self,
+        q: npt.ArrayLike,
+        k: npt.ArrayLike | None = None,
+        v: npt.ArrayLike | None = None,
+        *,
+        resident: ResidentKeysValues | None = None,
+        gamma: float = 0.9,
+        tau: float = 0.1,
+        min_budget: int = 1024,
+        max_budget: int | None = None,
+        indices: Indices = None,
+        cache: bool = True,
+        window: int | None = None,
+        hot_threshold: int | None = None,
+    ) -> PrefillJob:
+        """Start a `prefill` and return at once, as soon as its last run has a buffer set.
+
+        The inputs may be changed afterwards. Two runs are in flight at most: the next is prepared
+        and copied while the kernel works on the first, if the banks have room for both.
+        """
         with self._queue.lock:
             self._require_open()
             began = time.perf_counter()
@@ -472,10 +525,16 @@ class PrefillAccelerator:
                 quantised = quantise_queries(queries, past.k_scale)
             except ValueError as error:
                 raise RangeError(str(error)) from error
-            prepared = Seconds(prepare=time.perf_counter() - began)
-            outcome = _Outcome([], [], PrefillCycles(), PrefillCounters(), prepared)
-            self._run_all(plan, quantised, past, outcome)
-            return self._result(plan, indices, outcome)
+            call = PrefillCall()
+            call.seconds = Seconds(prepare=time.perf_counter() - began)
+            try:
+                self._launch_all(call, plan, quantised, past)
+            except BaseException:
+                self._queue.drain()  # nobody waits for the runs that were launched
+                raise
+            finally:
+                call.launching = False
+            return PrefillJob(self._queue, call, partial(self._result, plan, indices))
 
     # Checks of what the caller gave
 
@@ -607,19 +666,19 @@ class PrefillAccelerator:
 
     # Runs
 
-    def _run_all(
+    def _launch_all(
         self,
+        call: PrefillCall,
         plan: _Plan,
         queries: QuantisedQueries,
         past: QuantisedKeysValues | ResidentKeysValues,
-        outcome: _Outcome,
     ) -> None:
-        """Run all KV heads, in one run if they fit the banks, else in as few as need be."""
+        """Start all KV heads, in one run if they fit the banks, else in as few as need be."""
         step = past.head_step if isinstance(past, ResidentKeysValues) else 1
         count = self._reserve(plan, step, with_past=not isinstance(past, ResidentKeysValues))
         for start in range(0, plan.kv_heads, count):
             heads = range(start, min(start + count, plan.kv_heads))
-            self._run(plan, heads, queries, past, outcome)
+            self._queue.launch(call, self._request(call, plan, heads, queries, past))
 
     def _sizes(self, plan: _Plan, kv_heads: int, *, with_past: bool) -> dict[str, int]:
         """Bytes of the buffers of a run of some KV heads."""
@@ -639,7 +698,7 @@ class PrefillAccelerator:
         count = plan.kv_heads
         while True:
             try:
-                self._queue.buffers.reserve(self._sizes(plan, count, with_past=with_past))
+                self._queue.reserve(self._sizes(plan, count, with_past=with_past))
                 return count
             except BankFullError as error:
                 if count <= step:
@@ -649,65 +708,68 @@ class PrefillAccelerator:
                         "pass fewer tokens, or close prepared keys and values."
                     )
                     raise
-                self._queue.buffers.free()  # of this attempt, which may have filled other banks
                 count = -(-(count // 2) // step) * step
 
-    def _run(
+    def _request(
         self,
+        call: PrefillCall,
         plan: _Plan,
         kv_heads: range,
         queries: QuantisedQueries,
         past: QuantisedKeysValues | ResidentKeysValues,
-        outcome: _Outcome,
-    ) -> None:
-        shape, queue, heads = self.shape, self._queue, plan.query_heads(kv_heads)
+    ) -> PrefillRequest:
+        """Return the run of some KV heads."""
+        shape, heads = self.shape, plan.query_heads(kv_heads)
         resident = isinstance(past, ResidentKeysValues)
         sizes = self._sizes(plan, len(kv_heads), with_past=not resident)
-        buffers = {name: queue.buffers.part(name, size) for name, size in sizes.items()}
-        host = {name: np.asarray(buffer) for name, buffer in buffers.items()}
-
-        began = time.perf_counter()
-        pack_queries(
-            shape,
-            queries.q[heads],
-            queries.multiplier[heads],
-            queries.exponent[heads],
-            out=host["q"],
-        )
         inputs = ["q"]
-        if isinstance(past, QuantisedKeysValues):
-            part = slice(kv_heads.start, kv_heads.stop)
-            pack_keys(shape, past.k[part], past.k_shift[part], past.v_shift[part], out=host["k"])
-            pack_values(shape, past.v[part], out=host["v"])
+        if not resident:
             inputs += ["k", "v"]
-        else:
-            buffers |= {name: past.part(name, kv_heads) for name in ("k", "v")}
         if plan.lists is not None:
-            lists = plan.lists[kv_heads.start : kv_heads.stop]
-            pack_job_lists(lists, plan.job_stride, out=host["jobs"])
             inputs.append("jobs")
-        packed = time.perf_counter()
-        for name in inputs:
-            copy(self.board, buffers[name], to_card=True)
-        copied = time.perf_counter()
 
-        block, run_seconds = queue.run(self._arguments(plan, len(kv_heads)), buffers)
+        def fill(host: Mapping[str, Bytes]) -> None:
+            pack_queries(
+                shape,
+                queries.q[heads],
+                queries.multiplier[heads],
+                queries.exponent[heads],
+                out=host["q"],
+            )
+            if isinstance(past, QuantisedKeysValues):
+                part = slice(kv_heads.start, kv_heads.stop)
+                shifts = past.k_shift[part], past.v_shift[part]
+                pack_keys(shape, past.k[part], *shifts, out=host["k"])
+                pack_values(shape, past.v[part], out=host["v"])
+            if plan.lists is not None:
+                lists = plan.lists[kv_heads.start : kv_heads.stop]
+                pack_job_lists(lists, plan.job_stride, out=host["jobs"])
 
-        ended = time.perf_counter()
-        output_bytes = copy(self.board, buffers["o"])
-        if plan.lists is None:
-            outcome.lists += self._read_lists(plan, len(kv_heads))
-        fetched = time.perf_counter()
-        outputs = unpack_outputs(shape, output_bytes, plan.tokens)
         v_scale = past.v_scale[kv_heads.start : kv_heads.stop]
-        outcome.outputs.append(dequantise_attention(outputs, v_scale))
-        outcome.invocations += 1
-        outcome.cycles += block.cycles
-        outcome.counters += block.counters
-        outcome.seconds += run_seconds
-        outcome.seconds += Seconds(
-            prepare=packed - began + time.perf_counter() - fetched,
-            copy=copied - packed + fetched - ended,
+
+        def take(buffers: Buffers) -> float:
+            began = time.perf_counter()
+            output_bytes = copy(self.board, buffers.part("o", sizes["o"]))
+            if plan.lists is None:
+                call.lists += self._read_lists(buffers, plan, len(kv_heads))
+            copied = time.perf_counter()
+            outputs = unpack_outputs(shape, output_bytes, plan.tokens)
+            call.outputs.append(dequantise_attention(outputs, v_scale))
+            return copied - began
+
+        def on_card() -> Mapping[str, DeviceBuffer]:
+            if not isinstance(past, ResidentKeysValues):
+                return {}
+            past.require(self._queue)
+            return {name: past.part(name, kv_heads) for name in ("k", "v")}
+
+        return PrefillRequest(
+            parameters=self._arguments(plan, len(kv_heads)),
+            sizes=sizes,
+            inputs=tuple(inputs),
+            resident=on_card,
+            fill=fill,
+            take=take,
         )
 
     def _arguments(self, plan: _Plan, kv_heads: int) -> RunParameters:
@@ -739,18 +801,18 @@ class PrefillAccelerator:
         cycles = _WATCHDOG_BASE + _WATCHDOG_FACTOR * run
         return cycles if cycles <= _WATCHDOG_MAX else 0
 
-    def _read_lists(self, plan: _Plan, kv_heads: int) -> list[JobList]:
+    def _read_lists(self, buffers: Buffers, plan: _Plan, kv_heads: int) -> list[JobList]:
         """Read the job lists that the kernel wrote."""
-        queue, blocks = self._queue, self.shape.blocks(plan.tokens)
+        blocks = self.shape.blocks(plan.tokens)
         lists = []
         for kv_head in range(kv_heads):
             start = kv_head * plan.job_stride
-            header = copy(self.board, queue.buffers.part("jobs", BUFFER_ALIGNMENT, start))
+            header = copy(self.board, buffers.part("jobs", BUFFER_ALIGNMENT, start))
             size = 4 * list_words(blocks, jobs_in_header(header))
             try:
                 if size > plan.job_stride:
                     raise JobListError(f"it states {jobs_in_header(header)} jobs")
-                words = copy(self.board, queue.buffers.part("jobs", size, start)).view(np.uint32)
+                words = copy(self.board, buffers.part("jobs", size, start)).view(np.uint32)
                 lists.append(read_job_list(words, blocks, plan.group, plan.window))
             except JobListError as error:
                 raise KernelStatusError(
@@ -761,7 +823,7 @@ class PrefillAccelerator:
                 ) from error
         return lists
 
-    def _result(self, plan: _Plan, indices: Indices, outcome: _Outcome) -> PrefillResult:
+    def _result(self, plan: _Plan, indices: Indices, outcome: PrefillCall) -> PrefillResult:
         patterns: tuple[Pattern | None, ...] = (None,) * plan.heads
         divergences = np.full(plan.heads, np.nan)
         if isinstance(indices, IndexSet):
@@ -788,7 +850,7 @@ class PrefillAccelerator:
             window=plan.window,
             cache=plan.cache,
             invocations=outcome.invocations,
-            cycles=outcome.cycles,
+            cycles=outcome.phase_cycles,
             counters=outcome.counters,
             seconds=outcome.seconds + joined,
             provenance=self.provenance,

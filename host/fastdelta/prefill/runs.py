@@ -10,21 +10,27 @@ from typing import Protocol
 
 import numpy as np
 
-from fastdelta.arrays import Bytes
+from fastdelta.arrays import Bytes, Float32Array
 from fastdelta.boards import Board, DeviceBuffer, Kernel, Run
-from fastdelta.errors import Aftermath, BoardError, KernelError, KernelStatusError
+from fastdelta.errors import (
+    Aftermath,
+    BankFullError,
+    BoardError,
+    KernelError,
+    KernelStatusError,
+)
+from fastdelta.prefill.job_lists import JobList
 from fastdelta.prefill.results import (
     RESULT_BLOCK_BYTES,
     RESULT_MAGIC,
+    PrefillCounters,
+    PrefillCycles,
     ResultBlock,
     status_name,
 )
 from fastdelta.registers.prefill import STATUS_CODE, Mode, Register, Status
 from fastdelta.results import Seconds
-from fastdelta.runs import Call, Invocation, RunQueue
-
-ARGUMENTS = ("q", "k", "v", "jobs", "o")
-"""Arguments that have a buffer of their own; the result block lies in that of ``o``."""
+from fastdelta.runs import BUFFER_SETS, WAIT_SLICE, Call, Invocation, RunQueue
 
 OUTPUT_OFFSET = 4096  # bytes; the result block lies before the output, each on its own page
 
@@ -97,7 +103,9 @@ def copy(board: Board[PrefillKernel], buffer: DeviceBuffer, *, to_card: bool = F
 
 
 class Buffers:
-    """Buffers on the card, one for each argument; they grow when a run needs more.
+    """Buffers on the card of one run in flight, one for each argument.
+
+    They grow when a run needs more.
 
     Attributes
     ----------
@@ -135,6 +143,11 @@ class Buffers:
                 copy(self._board, buffer[:RESULT_BLOCK_BYTES], to_card=True)
                 self.runs_seen = 0
 
+    @property
+    def held(self) -> bool:
+        """Whether there is memory to free."""
+        return bool(self._buffers)
+
     def part(self, name: str, size: int, start: int = 0) -> DeviceBuffer:
         """Return some bytes of a buffer; those of ``o`` come after the result block."""
         start += OUTPUT_OFFSET if name == "o" else 0
@@ -153,35 +166,71 @@ class Buffers:
 
 
 class PrefillCall(Call):
-    """One run and the result block that it left."""
+    """One call of the caller, and what its runs returned so far."""
 
-    block: ResultBlock | None = None
+    def __init__(self) -> None:
+        super().__init__()
+        self.outputs: list[Float32Array] = []
+        self.lists: list[JobList] = []
+        self.phase_cycles = PrefillCycles()
+        self.counters = PrefillCounters()
+
+
+@dataclass
+class PrefillRequest:
+    """What one run shall do.
+
+    Attributes
+    ----------
+    parameters : RunParameters
+        Its scalar arguments.
+    sizes : mapping
+        Bytes of each buffer that the run needs of its own.
+    inputs : tuple of str
+        Those that `fill` writes.
+    resident : callable
+        Returns the buffers of the other arguments, which are on the card, or raises a
+        `PreparedLostError`.
+    fill : callable
+        Writes the inputs into the host copies.
+    take : callable
+        Takes outputs and job lists from the buffers, with copies that it asks for; it returns the
+        seconds of these, and raises a `KernelError` if they are not as they should be.
+    """
+
+    parameters: RunParameters
+    sizes: Mapping[str, int]
+    inputs: tuple[str, ...]
+    resident: Callable[[], Mapping[str, DeviceBuffer]]
+    fill: Callable[[Mapping[str, Bytes]], None]
+    take: Callable[[Buffers], float]
 
 
 @dataclass
 class PrefillInvocation(Invocation):
-    """One run in flight."""
+    """One run in flight, with its buffers and the seconds spent so far."""
 
     call: PrefillCall
-    watchdog: int
+    request: PrefillRequest
+    buffers: Buffers
+    prepare: float
+    copy: float
 
 
 class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
-    """The run in flight of one prefill kernel.
+    """The runs in flight of one prefill kernel, oldest first.
 
     Parameters
     ----------
     board : Board
         Card with the kernel.
     timeout : float
-        Seconds that a run may take.
+        Seconds that the oldest run may take.
     explanations : mapping
         For names of status codes, what they mean for this kernel and what to do.
 
     Attributes
     ----------
-    buffers : Buffers
-        Buffers of the run.
     when_reset : list of callable
         Called before the card is reset; each frees memory that it has on the card.
     """
@@ -193,32 +242,76 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
     ) -> None:
         super().__init__(board, timeout)
         self._explanations = explanations
-        self.buffers = Buffers(board)
+        self._idle = [Buffers(board) for _ in range(BUFFER_SETS)]
         self.when_reset: list[Callable[[], None]] = []
 
-    def run(
-        self, parameters: RunParameters, buffers: Mapping[str, DeviceBuffer]
-    ) -> tuple[ResultBlock, Seconds]:
-        """Run the kernel on buffers that have been filled and wait for the end.
-
-        Parameters
-        ----------
-        parameters : RunParameters
-        buffers : mapping
-            The part of a buffer for each of `ARGUMENTS`.
+    def reserve(self, sizes: Mapping[str, int]) -> None:
+        """Make room for so many bytes in the buffers that `launch` takes next.
 
         Raises
         ------
-        KernelError
-            If the run failed.
-        BoardError
-            If the card refuses the start.
+        BankFullError
+            If a bank has no room, even when no other run has buffers; then none has.
         """
+        while True:
+            while not self._idle:
+                self.pump(WAIT_SLICE)
+            try:
+                self._idle[-1].reserve(sizes)
+                return
+            except BankFullError:
+                if not self.make_room(keep_last=True):
+                    self._idle[-1].free()  # of this attempt, which may have filled other banks
+                    raise
+
+    def make_room(self, *, keep_last: bool = False) -> bool:
+        """Free memory of runs that have ended, or wait for one; say whether there is more now.
+
+        Parameters
+        ----------
+        keep_last : bool
+            Leave the buffers that are taken next alone.
+        """
+        idle = [b for b in (self._idle[:-1] if keep_last else self._idle) if b.held]
+        for buffers in idle:
+            buffers.free()
+        before = len(self._in_flight)
+        if not idle and before:
+            while len(self._in_flight) == before:
+                self.pump(WAIT_SLICE)
+        return bool(idle or before)
+
+    def launch(self, call: PrefillCall, request: PrefillRequest) -> None:
+        """Fill a buffer set, copy it to the card and start a run.
+
+        Waits for the oldest run if no buffer set is idle, or memory is short; a call that has
+        failed by then gets no further run.
+
+        Raises
+        ------
+        BankFullError
+            If a bank has no room.
+        BoardError
+            If the card refuses a copy or the start.
+        PreparedLostError
+            If the card was reset while this run waited for its turn.
+        """
+        self.reserve(request.sizes)
+        if call.error is not None:
+            return
         self._require_working_card()
-        p = parameters
-        call = PrefillCall()
-        started = time.perf_counter()
+        resident = request.resident()
+        buffers = self._idle.pop()
+        p = request.parameters
         try:
+            began = time.perf_counter()
+            parts = {name: buffers.part(name, size) for name, size in request.sizes.items()}
+            request.fill({name: np.asarray(parts[name]) for name in request.inputs})
+            filled = time.perf_counter()
+            for name in request.inputs:
+                copy(self._board, parts[name], to_card=True)
+            copied = time.perf_counter()
+            arguments = {**parts, **resident}
             run = self._board.kernel.launch(
                 int(p.mode),
                 p.kv_heads,
@@ -231,37 +324,46 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
                 p.max_blocks,
                 p.flags,
                 p.hot_threshold,
-                buffers["q"],
-                buffers["k"],
-                buffers["v"],
-                buffers["jobs"],
-                buffers["o"],
-                self.buffers.result,
+                arguments["q"],
+                arguments["k"],
+                arguments["v"],
+                arguments["jobs"],
+                arguments["o"],
+                buffers.result,
                 p.job_stride,
                 p.watchdog,
             )
         except RuntimeError as error:
+            self._idle.append(buffers)
             raise BoardError(
                 f"{self.board_name} refused a start ({error}); close the accelerator and open it "
                 "again"
             ) from error
-        what = f"prefill of {p.tokens} tokens for {p.kv_heads} x {p.group} heads"
-        self._put(PrefillInvocation(call, what, run, started, p.watchdog))
-        call.launching = False
-        self.wait(call)
-        if call.error is not None:
-            raise call.error
-        assert call.block is not None
-        return call.block, call.seconds
+        except BaseException:
+            self._idle.append(buffers)
+            raise
+        self._put(
+            PrefillInvocation(
+                call=call,
+                description=f"prefill of {p.tokens} tokens for {p.kv_heads} x {p.group} heads",
+                run=run,
+                started=copied,
+                request=request,
+                buffers=buffers,
+                prepare=filled - began,
+                copy=copied - filled,
+            )
+        )
 
     def free_buffers(self) -> None:
         """Free every buffer, also what was prepared; runs must not be in flight any more."""
-        self.buffers.free()
+        for buffers in (*self._idle, *(invocation.buffers for invocation in self._in_flight)):
+            buffers.free()
         for free in tuple(self.when_reset):
             free()
 
     def _forget(self, invocations: Iterable[PrefillInvocation]) -> None:
-        """Nothing to note beside what `free_buffers` frees."""
+        self._idle += [invocation.buffers for invocation in invocations]
 
     def _reset_error(
         self,
@@ -273,27 +375,50 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
 
     def _collect(self, invocation: PrefillInvocation) -> None:
         call = invocation.call
-        ended = time.perf_counter()
-        call.pending -= 1
         try:
-            self.buffers.result.sync_from_device()
-        except RuntimeError as cause:
-            message = self._copy_error(invocation, cause)
-            call.fail(KernelStatusError(message, aftermath=Aftermath.PREPARED_KEPT))
-            return
-        block = ResultBlock.parse(np.asarray(self.buffers.result))
-        error = self._failure(invocation, block)
-        if error is not None:
+            self._take_results(invocation)
+        except KernelError as error:
             call.fail(error)
-            return
-        call.block = block
-        call.seconds = Seconds(launch=ended - invocation.started, copy=time.perf_counter() - ended)
+        finally:
+            self._idle.append(invocation.buffers)
+            call.pending -= 1
+
+    def _take_results(self, invocation: PrefillInvocation) -> None:
+        """Add what a run returned to its call.
+
+        Raises
+        ------
+        KernelError
+            If it failed, or its results cannot be read.
+        """
+        call, buffers = invocation.call, invocation.buffers
+        ended = time.perf_counter()
+        try:
+            block = ResultBlock.parse(copy(self._board, buffers.result))
+            read = time.perf_counter()
+            error = self._failure(invocation, block)
+            if error is not None:
+                raise error
+            copying = invocation.request.take(buffers)
+        except BoardError as cause:
+            message = self._copy_error(invocation, cause)
+            raise KernelStatusError(message, aftermath=Aftermath.PREPARED_KEPT) from cause
+        copying += read - ended
+        call.invocations += 1
+        call.phase_cycles += block.cycles
+        call.counters += block.counters
+        call.seconds += Seconds(
+            prepare=invocation.prepare + time.perf_counter() - ended - copying,
+            copy=invocation.copy + copying,
+            launch=ended - invocation.started,
+        )
 
     def _failure(self, invocation: PrefillInvocation, block: ResultBlock) -> KernelError | None:
         """Judge an ended run by its result block, or without one by the status register."""
-        fresh = block.magic == RESULT_MAGIC and block.runs != self.buffers.runs_seen
+        buffers = invocation.buffers
+        fresh = block.magic == RESULT_MAGIC and block.runs != buffers.runs_seen
         if fresh:
-            self.buffers.runs_seen = block.runs
+            buffers.runs_seen = block.runs
             code = block.status
             if code == Status.OK:
                 return None
@@ -302,7 +427,8 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
         what = f"{invocation.description} on {self.board_name}"
         done = f" after {block.counters.kv_heads_done} KV heads" if fresh else ""
         ended = f"{what} ended{done} with {status_name(code)}"
-        common = self._status_error(ended, status_name(code), invocation.watchdog)
+        watchdog = invocation.request.parameters.watchdog
+        common = self._status_error(ended, status_name(code), watchdog)
         kind: type[KernelError] = KernelStatusError
         if common is not None:
             kind, text = common

@@ -15,6 +15,7 @@ The outputs are committed. ``--check`` writes nothing and fails when one of them
 import argparse
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -129,7 +130,8 @@ def host_constants(top: AddrmapNode, _scratch: Path) -> str:
         lines += ["", "", f"class {name}(IntEnum):", f'    """{name} codes."""', ""]
         for member in encoding:
             if member.rdl_desc:
-                lines += [f"    # {' '.join(member.rdl_desc.split())}"]
+                words = " ".join(member.rdl_desc.split())
+                lines += [f"    # {line}" for line in textwrap.wrap(words, 94)]
             lines += [f"    {member.name} = {member.value}"]
     lines += ["", ""]
     for path, node in registers(top):

@@ -102,13 +102,15 @@ class Status(IntEnum):
     OK = 0
     # The mode is none of the three.
     BAD_MODE = 1
-    # kv_heads is 0 or above 65,535, group is 0 or above MAX_GROUP, or window is no power of two or window * group is above SLOTS.
+    # kv_heads is 0 or above 65,535, group is 0 or above MAX_GROUP, or window is no power of two or
+    # window * group is above SLOTS.
     BAD_SHAPE = 2
     # No tokens, or more than MAX_BLOCKS * BLOCK.
     BAD_TOKENS = 3
     # gamma, divergence_limit, min_blocks, max_blocks or hot_threshold is out of its range.
     BAD_PARAMETER = 4
-    # An address or job_stride is not a multiple of 64 bytes, or job_stride has no room for a job list that is to be written, or for the shortest there is.
+    # An address or job_stride is not a multiple of 64 bytes, or job_stride has no room for a job
+    # list that is to be written, or for the shortest there is.
     BAD_ADDRESS = 5
     # A job list breaks a rule of the format, or is longer than job_stride.
     BAD_JOB = 6

@@ -81,7 +81,9 @@ class Accelerator:
         kernel : "decode" or "prefill"
             Engine to open.
         board : str or int
-            ``"sim-u55c"``, ``"sim-u280"``, ``"u55c"``, ``"u280"``, or the index of a real card.
+            ``"sim-u55c"`` or ``"sim-u280"``, a new simulated card; ``"u55c"`` or ``"u280"``, the
+            first real one of its kind that this process does not use; or the index of a real card
+            or its name as XRT has it (``fastdelta devices`` lists them).
         shape : DecodeShape or PrefillShape, optional
             Parameters of the kernel. The simulated card is built with them (by default those of
             Qwen3-Next, or the full prefill engine with 128 channels a head); the kernel on a real

@@ -11,8 +11,9 @@ import importlib.metadata
 import inspect
 import os
 import subprocess
+import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +25,7 @@ from fastdelta.errors import (
     BankFullError,
     BoardError,
     BoardNotFoundError,
+    CardBusyError,
     InputError,
     ManifestError,
     MissingToolError,
@@ -203,7 +205,7 @@ class PynqBoard:
             overlay = Overlay(str(self._path), device=self.device)
         # PYNQ's own handling of a refused load fails with a ValueError.
         except (RuntimeError, OSError, ValueError) as error:
-            raise OverlayError(f"{self.device.name} cannot load {self._path} ({error})") from error
+            raise self._refusal(error) from error
         names = [
             name
             for name, description in overlay.ip_dict.items()
@@ -216,8 +218,26 @@ class PynqBoard:
                 f"{', '.join(found) or 'no kernel'}; load the overlay of the {self._engine.name} "
                 "engine"
             )
-        self._driver = getattr(overlay, names[0])
+        try:
+            self._driver = getattr(overlay, names[0])  # opens the compute unit
+        except RuntimeError as error:
+            raise self._refusal(error) from error
         return overlay
+
+    def _refusal(self, cause: Exception) -> BoardError:
+        """Return the error for an overlay that the card does not load, or a unit that is not open.
+
+        A refused load is a number that PYNQ puts into words, or loses in its own error path; the
+        context says it then.
+        """
+        texts = [str(error) for error in (cause, cause.__context__) if error is not None]
+        what = f"{self.device.name} cannot load {self._path} ({'; '.join(texts)})"
+        if any("EBUSY" in text or "context - -16," in text for text in texts):
+            return CardBusyError(
+                f"{what}: another program uses the card; wait until it has ended, or choose "
+                "another card"
+            )
+        return OverlayError(what)
 
     @property
     def info(self) -> BoardInfo:
@@ -369,15 +389,16 @@ def _overlay_uuid(overlay: Any) -> str:
 
 
 def _open_card(board: str | int, engine: Engine, overlay: Path | None) -> PynqBoard:
-    device = _find_card(board)
+    found = _find_cards(board)
     if overlay is None:
         raise InputError(
             f"a real card needs overlay=, the xclbin of the {engine.name} engine for "
-            f"{device.name}; docs/run_on_a_card.md says how to build it"
+            f"{found[0].name}; docs/run_on_a_card.md says how to build it"
         )
-    container = check_overlay(overlay, engine.name, device.name)
+    container = check_overlay(overlay, engine.name, found[0].name)
     # XRT's library can be that of the simulator (fastdelta.sim.xrt).
     simulated = container.mode == Mode.HARDWARE_EMULATION
+    device = _IN_USE.take(found, board)
 
     def describe(loaded: Any) -> BoardInfo:
         clocks = [clock["frequency"] for clock in loaded.clock_dict.values()]
@@ -388,8 +409,12 @@ def _open_card(board: str | int, engine: Engine, overlay: Path | None) -> PynqBo
             versions=_versions(overlay=_overlay_uuid(loaded)),
         )
 
-    # PYNQ keeps one device object for the life of the process: contexts are closed, it is not.
-    return PynqBoard(device, engine, overlay, describe, device.free_bitstream)
+    def release() -> None:
+        # PYNQ keeps one device object for the life of the process: contexts are closed, it is not.
+        device.free_bitstream()
+        _IN_USE.give_back(device)
+
+    return PynqBoard(device, engine, overlay, describe, release)
 
 
 def check_overlay(overlay: Path, engine: str, device_name: str) -> Xclbin:
@@ -476,23 +501,60 @@ def real_cards() -> list[Any]:
         return [device for device in Device.devices if isinstance(device, XrtDevice)]
 
 
-def _find_card(board: str | int) -> Any:
-    """Return PYNQ's device of a real card."""
+class _CardsInUse:
+    """Real cards that this process has open; PYNQ has one device object for each."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._devices: list[Any] = []
+
+    def take(self, candidates: Sequence[Any], board: str | int) -> Any:
+        """Return the first of the cards that is free.
+
+        Raises
+        ------
+        CardBusyError
+            If all are open.
+        """
+        with self._lock:
+            for device in candidates:
+                if not any(device is used for used in self._devices):
+                    self._devices.append(device)
+                    return device
+        raise CardBusyError(
+            f"this process has card {board!r} open already, and a card holds one engine; close it "
+            "(leave its with block), or choose another card by its index"
+        )
+
+    def give_back(self, device: Any) -> None:
+        """Let others take the card."""
+        with self._lock:
+            self._devices = [used for used in self._devices if used is not device]
+
+
+_IN_USE = _CardsInUse()
+
+
+def _find_cards(board: str | int) -> list[Any]:
+    """Return PYNQ's devices of the real cards that a name or an index may mean, at least one."""
     cards = real_cards()
     names = ", ".join(f"{index}: {card.name}" for index, card in enumerate(cards)) or "none"
-    if isinstance(board, str) and board not in PLATFORMS:
-        known = [*PLATFORMS, *(SIMULATED + name for name in PLATFORMS)]
-        raise BoardNotFoundError(
-            f"there is no board {board!r}; known are {', '.join(known)}, and indices of real cards"
-        )
     if isinstance(board, int):
         found = cards[board : board + 1] if board >= 0 else []
-    else:
+    elif board in PLATFORMS:
         found = [card for card in cards if card.name.startswith(PLATFORMS[board].prefix)]
+    else:
+        found = [card for card in cards if card.name == board]
+        if not found:
+            known = [*PLATFORMS, *(SIMULATED + name for name in PLATFORMS)]
+            raise BoardNotFoundError(
+                f"there is no board {board!r}; known are {', '.join(known)}, and names and indices "
+                f"of real cards, of which PYNQ sees {names}"
+            )
     if not found:
         raise BoardNotFoundError(
             f"there is no card {board!r}; PYNQ sees {names}. XRT must be installed and its "
             "setup.sh sourced before Python starts; fastdelta doctor says what is missing. "
             "Without a card, open board='sim-u55c'"
         )
-    return found[0]
+    return found

@@ -42,6 +42,10 @@ class BoardNotFoundError(BoardError):
     """There is no such card, or no such name of a card."""
 
 
+class CardBusyError(BoardError):
+    """The card is in use, by this process or another."""
+
+
 class WrongBoardError(BoardError):
     """The overlay was built for another card than the one chosen."""
 

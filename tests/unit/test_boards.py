@@ -10,14 +10,18 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import pynq
 import pytest
 from pynq import Device
 from pynq.pl_server.xrt_device import ErtWaitHandle, XrtDevice
 
 from fastdelta.accelerator import Accelerator
+from fastdelta.boards import ENGINES, PynqBoard, open_board
 from fastdelta.drivers.kernel import PynqRun
 from fastdelta.errors import (
+    BoardError,
     BoardNotFoundError,
+    CardBusyError,
     InputError,
     MissingToolError,
     OverlayError,
@@ -72,6 +76,87 @@ def test_missing_or_damaged_overlays_are_named(overlay: Path, tmp_path: Path) ->
     overlay.write_bytes(overlay.read_bytes()[:-1])
     with pytest.raises(OverlayError, match="was cut off"):
         Accelerator.open("decode", board="u55c", overlay=overlay)
+
+
+class LoadableCard(NamedCard):
+    """A card on which loading an overlay succeeds or not, and nothing else can be done."""
+
+    def __init__(self, name: str, refusal: Exception | None = None) -> None:
+        super().__init__(name)
+        self.refusal = refusal
+        self.freed = 0
+
+    def free_bitstream(self) -> None:
+        self.freed += 1
+
+
+@pytest.fixture
+def loadable(monkeypatch: pytest.MonkeyPatch) -> list[LoadableCard]:
+    """Two U55C; what a loaded overlay needs is left out, so that a board can be made."""
+    found = [LoadableCard(PLATFORMS["u55c"].shell) for _ in range(2)]
+    monkeypatch.setattr(Device, "_devices", found, raising=False)
+    description = {"xclbin_uuid": "0", "type": "fastdelta:kernel:decode_kernel:1.0"}
+
+    def load(_path: str, device: LoadableCard) -> SimpleNamespace:
+        if device.refusal is not None:
+            raise device.refusal
+        ip = {"decode_1": description}
+        return SimpleNamespace(ip_dict=ip, clock_dict={}, decode_1=object())
+
+    monkeypatch.setattr(pynq, "Overlay", load)
+    return found
+
+
+def open_decode(board: str | int, overlay: Path) -> PynqBoard:
+    return open_board(board, ENGINES["decode"], shape=None, overlay=overlay, options={})
+
+
+@pytest.mark.filterwarnings("ignore::fastdelta.boards.UnverifiedOverlayWarning")
+def test_a_name_means_the_next_free_card_of_its_kind(
+    loadable: list[LoadableCard], overlay: Path
+) -> None:
+    boards = [open_decode("u55c", overlay) for _ in range(2)]
+    assert [board.device for board in boards] == loadable
+    for board in ("u55c", 0, 1, loadable[0].name):
+        with pytest.raises(CardBusyError, match=r"has card .* open already"):
+            open_decode(board, overlay)
+    boards[1].close()
+    again = open_decode("u55c", overlay)
+    assert again.device is loadable[1]
+    again.close()
+    boards[0].close()
+    for index in (1, 0):
+        with_index = open_decode(index, overlay)
+        assert with_index.device is loadable[index]
+        with_index.close()
+    by_name = open_decode(loadable[0].name, overlay)
+    assert by_name.device is loadable[0]
+    by_name.close()
+
+
+@pytest.mark.filterwarnings("ignore::fastdelta.boards.UnverifiedOverlayWarning")
+@pytest.mark.parametrize(
+    ("refusal", "kind", "words"),
+    [
+        ("Programming Device failed: EBUSY (-16)", CardBusyError, "another program uses the card"),
+        ("Could not open CU context - -16, 0", CardBusyError, "another program uses the card"),
+        ("Programming Device failed: EINVAL (-22)", OverlayError, "cannot load .*EINVAL"),
+    ],
+)
+def test_a_refused_load_is_explained_and_leaves_the_card_free(
+    loadable: list[LoadableCard],
+    overlay: Path,
+    refusal: str,
+    kind: type[BoardError],
+    words: str,
+) -> None:
+    loadable[0].refusal = RuntimeError(refusal)
+    with pytest.raises(kind, match=words) as caught:
+        open_decode(0, overlay)
+    assert type(caught.value) is kind
+    assert loadable[0].freed == 1
+    loadable[0].refusal = None
+    open_decode(0, overlay).close()
 
 
 @pytest.mark.usefixtures("cards")

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +36,7 @@ from fastdelta.errors import (
     RangeError,
     ShapeError,
 )
+from fastdelta.lifetime import OpenCard
 from fastdelta.reference.decode_model import SCALE_FRACTION, StateImage
 from fastdelta.reference.fixed_point import EXPONENT_MAX
 from fastdelta.registers.decode import (
@@ -105,7 +104,7 @@ class DecodeJob(Job[DecodeResult]):
         )
 
 
-class DecodeAccelerator:
+class DecodeAccelerator(OpenCard):
     """The decode kernel of one card; `Accelerator.open` makes it.
 
     A context is the state of one layer for one sequence. Calls from several threads are safe;
@@ -139,7 +138,6 @@ class DecodeAccelerator:
         if watchdog_cycles is not None and not 0 <= watchdog_cycles < 1 << 32:
             raise RangeError(f"watchdog_cycles is {watchdog_cycles}; allowed are 0 to 2**32 - 1")
         self.board = board
-        self._closed = False
         version, self.shape = self._identify(shape)
         self.provenance = Provenance(
             board=board.info.name,
@@ -177,6 +175,7 @@ class DecodeAccelerator:
         except BaseException:
             self._queue.free_buffers()
             raise
+        self._opened()
 
     @property
     def timeout(self) -> float:
@@ -216,25 +215,22 @@ class DecodeAccelerator:
             )
         return name, found
 
-    def __enter__(self) -> Self:
-        return self
+    def close(self, timeout: float | None = None) -> None:
+        """Wait for runs in flight, free the buffers, then the card; may be called again.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Wait for runs in flight, free the buffers, then the card; may be called again."""
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds after which runs in flight are given up, which resets the card; by default each
+            may take the accelerator's `timeout`. An error that leaves the ``with`` block, and the
+            end of Python, give them a second.
+        """
         with self._queue.lock:
-            if self._closed:
+            if self.closed:
                 return
-            self._closed = True
+            self.closed = True
             try:
-                self._queue.drain()
+                self._queue.drain(timeout)
             finally:
                 self._queue.free_buffers()
                 self.board.close()
@@ -665,7 +661,7 @@ class DecodeAccelerator:
         return min(_WATCHDOG_BASE + _WATCHDOG_FACTOR * run_cycles, (1 << 32) - 1)
 
     def _check_context(self, context: int) -> None:
-        if self._closed:
+        if self.closed:
             raise AcceleratorClosedError(
                 "the accelerator is closed; open it again, or keep its with block open"
             )

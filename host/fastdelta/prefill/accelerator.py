@@ -28,6 +28,7 @@ from fastdelta.errors import (
     RangeError,
     ShapeError,
 )
+from fastdelta.lifetime import OpenCard
 from fastdelta.prefill.job_lists import (
     JobList,
     JobListError,
@@ -221,7 +222,7 @@ class PrefillJob(Job[PrefillResult]):
         return self._of_call(self._prefill_call)
 
 
-class PrefillAccelerator:
+class PrefillAccelerator(OpenCard):
     """The prefill kernel of one card; `Accelerator.open` makes it.
 
     Calls from several threads are safe; runs are done in the order of the calls. Leaving a
@@ -255,7 +256,6 @@ class PrefillAccelerator:
         if watchdog_cycles is not None and not 0 <= watchdog_cycles <= _WATCHDOG_MAX:
             raise RangeError(f"watchdog_cycles is {watchdog_cycles}; allowed are 0 to 2**32 - 1")
         self.board = board
-        self._closed = False
         version, self.shape = self._identify(shape)
         self.provenance = Provenance(
             board=board.info.name,
@@ -273,6 +273,7 @@ class PrefillAccelerator:
             "or open a kernel with larger map_entries"
         )
         self._queue = PrefillQueue(board, timeout, {Status.MAP_OVERFLOW.name: overflow})
+        self._opened()
 
     @property
     def timeout(self) -> float:
@@ -333,25 +334,22 @@ class PrefillAccelerator:
             )
         return name, found
 
-    def __enter__(self) -> Self:
-        return self
+    def close(self, timeout: float | None = None) -> None:
+        """Wait for runs in flight, free all buffers, then the card; may be called again.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Free the buffers, also of what was prepared, then the card; may be called again."""
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds after which runs in flight are given up, which resets the card; by default each
+            may take the accelerator's `timeout`. An error that leaves the ``with`` block, and the
+            end of Python, give them a second.
+        """
         with self._queue.lock:
-            if self._closed:
+            if self.closed:
                 return
-            self._closed = True
+            self.closed = True
             try:
-                self._queue.drain()
+                self._queue.drain(timeout)
             finally:
                 self._queue.free_buffers()
                 self.board.close()
@@ -539,7 +537,7 @@ class PrefillAccelerator:
     # Checks of what the caller gave
 
     def _require_open(self) -> None:
-        if self._closed:
+        if self.closed:
             raise AcceleratorClosedError(
                 "the accelerator is closed; open it again, or keep its with block open"
             )

@@ -33,6 +33,7 @@ from fastdelta.errors import (
     BankFullError,
     BoardError,
     BoardNotFoundError,
+    CardBusyError,
     OverlayError,
     WrongBoardError,
 )
@@ -355,7 +356,7 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
         overlay = self._read(Path(bitstream.bitfile_name))
         busy = [] if self._board is None else [*filter(self._board.is_busy, self._board.units)]
         if busy:
-            raise BoardError(
+            raise CardBusyError(
                 f"{', '.join(busy)} on {self.tag} is in use by another process, so that no overlay "
                 "can be loaded; wait until it has ended"
             )
@@ -410,7 +411,7 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
                 )
             index = names.index(name)
             if self.board.is_busy(index):
-                raise BoardError(
+                raise CardBusyError(
                     f"{name} on {self.tag} is in use by another process; wait until it has ended"
                 )
             description["cu_index"] = index

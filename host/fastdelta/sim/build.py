@@ -36,6 +36,7 @@ from fastdelta.sim.paths import cache_folder, find_compiler, find_verilator
 
 BOARD_SOURCES: Final = Path(__file__).resolve().parent / "board"
 SHIM_SOURCES: Final = Path(__file__).resolve().parent / "shim"
+BRIDGE_SOURCES: Final = Path(__file__).resolve().parent / "shim_cpp"
 OLDEST_VERILATOR: Final = (5, 36)
 OLDEST_COMPILER: Final = 11  # C++20
 LOG_TAIL_LINES: Final = 40
@@ -57,6 +58,8 @@ _BOARD_FLAGS: Final = (
     "-fvisibility-inlines-hidden",
     "-pthread",
 )
+# Its own functions, whatever else of the same name the process has loaded.
+_LINK_FLAGS: Final = ("-Wl,-Bsymbolic",)
 _GLUE_FLAGS: Final = ("-std=c++20", "-O2", "-march=native", *_LIBRARY_FLAGS)
 _VERILATOR_FLAGS: Final = (
     "-O3",
@@ -133,12 +136,13 @@ def build_board(*, cache: Path | None = None, quiet: bool = False) -> Build:
     return _build_cpp("board", "the board model", (BOARD_SOURCES,), cache, quiet)
 
 
-def build_shim(*, cache: Path | None = None, quiet: bool = False) -> Build:
+def build_shim(*, bridge: bool = False, cache: Path | None = None, quiet: bool = False) -> Build:
     """Build the drop-in for XRT's core library, which holds the board model as well.
 
-    Parameters and errors are those of `build_board`.
+    With `bridge` it serves XRT's C++ interface, too; other parameters and errors are those of
+    `build_board`.
     """
-    folders = (BOARD_SOURCES, SHIM_SOURCES)
+    folders = (BOARD_SOURCES, SHIM_SOURCES, *((BRIDGE_SOURCES,) if bridge else ()))
     return _build_cpp("shim", "the XRT library of simulated cards", folders, cache, quiet)
 
 
@@ -151,7 +155,7 @@ def _build_cpp(
     command = [str(compiler), *_BOARD_FLAGS, *_WARNINGS]
     key = _key(
         {
-            "flags": command[1:],
+            "flags": [*command[1:], *_LINK_FLAGS],
             "compiler": _version(compiler),
             "processor": _processor(),
             "sources": {
@@ -168,7 +172,8 @@ def _build_cpp(
             includes = [f"-I{path}" for path in folders]
             compile_one = [*command, *includes, "-c", "-o", str(target), str(source)]
             _run([*_launcher(), *compile_one], folder, log)
-        _run([*command, "-shared", "-o", str(folder / _LIBRARY), *objects, "-ldl"], folder, log)
+        link = [*command, "-shared", *_LINK_FLAGS, "-o", str(folder / _LIBRARY), *objects, "-ldl"]
+        _run(link, folder, log)
 
     return cached_library(kind, key, title, make, {}, cache, quiet)
 

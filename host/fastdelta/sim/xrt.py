@@ -43,7 +43,18 @@ EMULATION_VARIABLE: Final = "XCL_EMULATION_MODE"
 
 _CARDS_FILE: Final = "cards.txt"
 _LIBRARY_FILE: Final = "libxrt_core.so"
+_CPP_LIBRARY_FILE: Final = "libxrt_core.so.2"
+# Of Debian's package libxrt1: the only XRT that the bridge is made for.
+_NOOP_LIBRARY: Final = Path("/usr/lib/x86_64-linux-gnu/libxrt_noop.so.2.13.0")
 _CARDS_FORMAT: Final = 1
+
+
+def has_xrt_cpp() -> bool:
+    """Say whether this machine has the XRT whose C++ interface can run on simulated cards.
+
+    That is XRT 2.13 as in Debian's package libxrt1, on x86-64.
+    """
+    return _NOOP_LIBRARY.is_file()
 
 
 def make_prefix(
@@ -64,7 +75,7 @@ def make_prefix(
     -------
     Path
         ``<cache>/xilinx_xrt/<key>`` with ``lib/libxrt_core.so``, ``version.json`` and a
-        description of the cards.
+        description of the cards; also ``lib/libxrt_core.so.2`` if `has_xrt_cpp`.
 
     Raises
     ------
@@ -78,21 +89,25 @@ def make_prefix(
         platforms = [find_platform(name) for name in cards]
     except ValueError as error:
         raise BoardNotFoundError(str(error)) from None
-    build = build_shim(cache=cache, quiet=quiet)
+    libraries = {_LIBRARY_FILE: build_shim(cache=cache, quiet=quiet)}
+    if has_xrt_cpp():
+        libraries[_CPP_LIBRARY_FILE] = build_shim(bridge=True, cache=cache, quiet=quiet)
     lines = [f"format {_CARDS_FORMAT}", f"cache {root}"]
     for platform in platforms:
         lines.append(f"card {platform.name} {platform.shell}")
         lines += [f"bank {bank.base} {bank.size}" for bank in platform.banks]
     description = "\n".join(lines) + "\n"
-    key = hashlib.sha256(f"{build.key}\n{description}".encode()).hexdigest()[:32]
+    keys = [build.key for build in libraries.values()]
+    key = hashlib.sha256(f"{keys}\n{description}".encode()).hexdigest()[:32]
     final = root / "xilinx_xrt" / key
     if not final.is_dir():
         final.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=final.parent) as scratch:
             made = Path(scratch) / "made"
             (made / "lib").mkdir(parents=True)
-            # A copy: the library finds the description of the cards beside itself.
-            shutil.copyfile(build.library, made / "lib" / _LIBRARY_FILE)
+            # Copies: the library finds the description of the cards beside itself.
+            for name, build in libraries.items():
+                shutil.copyfile(build.library, made / "lib" / name)
             (made / "version.json").write_text(json.dumps({"BUILD_VERSION": XRT_VERSION}) + "\n")
             (made / _CARDS_FILE).write_text(description)
             try:

@@ -388,11 +388,12 @@ int Card::pick_bank(std::uint64_t bytes, unsigned index, std::uint64_t& address)
     return -ENOMEM;
 }
 
-int Card::allocate(Client& client, std::uint64_t bytes, unsigned flags, xclBufferHandle& handle) {
+int Card::allocate(Client& client, void* host, std::uint64_t bytes, unsigned flags, xclBufferHandle& handle) {
     const std::lock_guard lock(mutex_);
-    if (bytes == 0 || bytes > kLimitBytes) return -EINVAL;
-    Buffer buffer{BankAllocator::rounded(bytes), 0, 0, -1, flags, (flags & kPacketFlag) != 0};
+    if (bytes == 0 || bytes > kLimitBytes || reinterpret_cast<std::uintptr_t>(host) % kBufferAlignment) return -EINVAL;
+    Buffer buffer{BankAllocator::rounded(bytes), 0, 0, -1, flags, (flags & kPacketFlag) != 0, static_cast<std::uint8_t*>(host)};
     if (buffer.packet) {
+        if (host) return -EINVAL;
         const auto offset = packets_.allocate(buffer.bytes);
         if (!offset) return -ENOMEM;
         buffer.offset = *offset;
@@ -426,7 +427,7 @@ void Card::release(const Buffer& buffer) {
         packets_.release(buffer.offset);
         return;
     }
-    host_.drop(buffer.offset, buffer.bytes);
+    if (!buffer.host) host_.drop(buffer.offset, buffer.bytes);
     if (board_) fd_free(board_.get(), buffer.address);
 }
 
@@ -451,7 +452,8 @@ int Card::properties(Client& client, xclBufferHandle handle, xclBOProperties& pr
 void* Card::map(Client& client, xclBufferHandle handle, bool write) {
     const std::lock_guard lock(mutex_);
     const Buffer* buffer = find(client, handle);
-    return buffer ? host_.map(buffer->offset, buffer->bytes, write) : nullptr;
+    if (!buffer || buffer->host) return nullptr;
+    return host_.map(buffer->offset, buffer->bytes, write);
 }
 
 int Card::unmap(void* address, std::uint64_t bytes) { return munmap(address, bytes) == 0 ? 0 : -errno; }
@@ -461,7 +463,7 @@ int Card::sync(Client& client, xclBufferHandle handle, int direction, std::uint6
     const Buffer* buffer = find(client, handle);
     if (!buffer) return -ENOENT;
     if (buffer->packet || offset > buffer->bytes || bytes > buffer->bytes - offset) return -EINVAL;
-    std::uint8_t* host = host_.at(buffer->offset + offset);
+    std::uint8_t* host = host_of(*buffer) + offset;
     const std::uint64_t address = buffer->address + offset;
     int result = -1;
     if (direction == XCL_BO_SYNC_BO_TO_DEVICE) result = fd_memory_write(board_.get(), address, host, bytes);
@@ -491,7 +493,7 @@ int Card::access_host(Client& client, xclBufferHandle handle, void* to, const vo
     const Buffer* buffer = find(client, handle);
     if (!buffer) return -ENOENT;
     if (offset > buffer->bytes || bytes > buffer->bytes - offset) return -EINVAL;
-    std::uint8_t* host = host_.at(buffer->offset + offset);
+    std::uint8_t* host = host_of(*buffer) + offset;
     if (to) std::memcpy(to, host, bytes);
     else std::memcpy(host, from, bytes);
     return 0;

@@ -64,6 +64,7 @@ struct Buffer {
     int bank;
     unsigned flags;
     bool packet;
+    std::uint8_t* host;  // memory of the client in place of the card's host memory, or null
 };
 
 class Card;
@@ -107,7 +108,7 @@ public:
     int open_context(Client& client, const Uuid& uuid, unsigned unit, bool shared);
     int close_context(Client& client, unsigned unit);
 
-    int allocate(Client& client, std::uint64_t bytes, unsigned flags, xclBufferHandle& handle);
+    int allocate(Client& client, void* host, std::uint64_t bytes, unsigned flags, xclBufferHandle& handle);  // host: null, or whole pages of the client
     void free(Client& client, xclBufferHandle handle);
     int properties(Client& client, xclBufferHandle handle, xclBOProperties& properties);
     void* map(Client& client, xclBufferHandle handle, bool write);
@@ -144,6 +145,7 @@ private:
     std::uint64_t buffers_in_banks();
     int pick_bank(std::uint64_t bytes, unsigned index, std::uint64_t& address);
     const Buffer* find(const Client& client, xclBufferHandle handle) const;
+    std::uint8_t* host_of(const Buffer& buffer) const { return buffer.host ? buffer.host : host_.at(buffer.offset); }
     void set_state(const Buffer& packet, unsigned state) const;
 
     const CardDescription description_;

@@ -22,6 +22,12 @@ int fd_card_set_option(unsigned card, const char* name, double value);  // as fd
 int fd_card_power_cycle(unsigned card);  // as new; refused while buffers or contexts live
 int64_t fd_card_live_buffers(unsigned card);
 
+// Called when a card was opened or closed and when a container was loaded, if they are there:
+// XRT's C++ layer wants to know (../shim_cpp).
+__attribute__((weak)) void fd_xrt_opened(void* handle, unsigned card);
+__attribute__((weak)) void fd_xrt_closed(void* handle);
+__attribute__((weak)) void fd_xrt_loaded(void* handle, const void* xclbin);
+
 #ifdef __cplusplus
 }
 #endif

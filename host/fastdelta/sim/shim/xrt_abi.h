@@ -76,6 +76,7 @@ int xclOpenContext(xclDeviceHandle, const unsigned char* uuid, unsigned int inde
 int xclCloseContext(xclDeviceHandle, const unsigned char* uuid, unsigned int index);
 
 xclBufferHandle xclAllocBO(xclDeviceHandle, size_t size, int unused, unsigned int flags);
+xclBufferHandle xclAllocUserPtrBO(xclDeviceHandle, void* host, size_t size, unsigned int flags);
 void xclFreeBO(xclDeviceHandle, xclBufferHandle);
 int xclGetBOProperties(xclDeviceHandle, xclBufferHandle, struct xclBOProperties*);
 void* xclMapBO(xclDeviceHandle, xclBufferHandle, bool write);

@@ -46,10 +46,14 @@ public:
 
     Client* open(unsigned index) {
         if (index >= cards.size() || getpid() != process_) return nullptr;
-        auto client = std::make_unique<Client>(*cards[index]);
+        const auto client = std::make_shared<Client>(*cards[index]);
         cards[index]->open(*client);
-        const std::lock_guard lock(mutex_);
-        return clients_.emplace(client.get(), std::move(client)).first->first;
+        {
+            const std::lock_guard lock(mutex_);
+            clients_.emplace(client.get(), client);
+        }
+        if (fd_xrt_opened) fd_xrt_opened(client.get(), index);
+        return client.get();
     }
 
     void close(Client* client) {
@@ -62,6 +66,7 @@ public:
             clients_.erase(found);
         }
         closed->card.close(*closed);
+        if (fd_xrt_closed) fd_xrt_closed(client);
     }
 
     // The client of a handle, or nothing: also in a forked process, which does not have the threads.
@@ -196,6 +201,7 @@ int xclUnlockDevice(xclDeviceHandle handle) {
 int xclLoadXclBin(xclDeviceHandle handle, const void* xclbin) {
     return with(handle, [&](Client&, Card& card) {
         const int result = card.load(xclbin);
+        if (result == 0 && fd_xrt_loaded) fd_xrt_loaded(handle, xclbin);
         System::get().stop_at_exit();  // behind the kernels' libraries, so that it comes before them
         return result;
     });
@@ -214,9 +220,13 @@ int xclCloseContext(xclDeviceHandle handle, const unsigned char*, unsigned int i
 }
 
 xclBufferHandle xclAllocBO(xclDeviceHandle handle, size_t size, int, unsigned int flags) {
+    return xclAllocUserPtrBO(handle, nullptr, size, flags);
+}
+
+xclBufferHandle xclAllocUserPtrBO(xclDeviceHandle handle, void* host, size_t size, unsigned int flags) {
     return static_cast<xclBufferHandle>(with(handle, [&](Client& client, Card& card) {
         xclBufferHandle buffer = 0;
-        const int result = card.allocate(client, size, flags, buffer);
+        const int result = card.allocate(client, host, size, flags, buffer);
         if (result < 0) errno = -result;
         return result < 0 ? result : static_cast<int>(buffer);
     }));

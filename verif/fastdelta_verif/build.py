@@ -388,12 +388,15 @@ def _simulate(
         except (RuntimeError, SystemExit) as error:
             ended = _ending(error)
     failure, time, crashed = _failure(results)
+    text = log.read_text(errors="replace") if log.is_file() else ""
+    if crashed:
+        said = re.findall(r"^\s*(\w*(?:Error|Exception|ERROR)\b.*)", text, flags=re.MULTILINE)
+        failure += f": {said[-1]}" if said else ""
     if ended and (crashed or not failure):
         failure = f"{failure or 'the simulator failed after the test had passed'}{ended}"
         crashed = True
     if not failure:
         return
-    text = log.read_text(errors="replace") if log.is_file() else ""
     if NO_SPACE_LEFT in failure + text or _is_full(folder):
         raise OSError(errno.ENOSPC, NO_SPACE_LEFT, str(folder))
     tail = "\n".join(text.splitlines()[-LOG_TAIL_LINES:])

@@ -80,7 +80,7 @@ class ConsoleWatcher(Watcher):
             self._say(result.status, f"{run.job.name}{at}", result.reason, rerun_line(run))
         if result.attempts > 1:
             text = f"{run.job.name} was started {result.attempts} times, as workers died"
-            self._console.print(Text(text, style="yellow"))
+            self._console.print(Text(text, style="yellow"), soft_wrap=True)
 
     def waves(self, run: JobRun) -> None:
         """Show where the waves of a failure are, and whether it failed again."""
@@ -88,10 +88,12 @@ class ConsoleWatcher(Watcher):
         if run.waves.status in (Status.NOT_RUN, Status.INTERRUPTED):
             return
         if run.waves_file.exists():
-            self._console.print(Text(f"waves of {run.job.name}: {run.waves_file}", style="dim"))
+            text = f"waves of {run.job.name}: {run.waves_file}"
+            self._console.print(Text(text, style="dim"), soft_wrap=True)
         if not run.reproduced:
             text = f"not reproduced: {run.job.name} with waves {run.waves.status}"
-            self._console.print(Text(f"{text} {run.waves.reason}".strip(), style="bold yellow"))
+            text = f"{text} {run.waves.reason}".strip()
+            self._console.print(Text(text, style="bold yellow"), soft_wrap=True)
 
     def tick(self) -> None:
         """Show what runs."""
@@ -114,4 +116,4 @@ class ConsoleWatcher(Watcher):
         text.append(f"\n  {reason}", style="default not bold")
         if rerun:
             text.append(f"\n  {rerun}", style="cyan not bold")
-        self._console.print(text)
+        self._console.print(text, soft_wrap=True)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 STOP_POLL_SECONDS = 0.5
-CONNECT_SECONDS = 30
+CONNECT_SECONDS = 10
+WORKER_SECONDS = 600  # a queue of a batch system may take its time
 STARTED = "started"  # status of the event that a task began
 
 Events = queue.SimpleQueue[tuple[str, Json]]
@@ -172,7 +173,7 @@ class DaskExecutor:
             raise RuntimeError(f"scheduler {address}: {error}") from error
 
     def _check(self, address: str) -> None:
-        self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+        self._client.wait_for_workers(1, timeout=WORKER_SECONDS)
         answers = self._client.run(sees, str(self._token), str(REPOSITORY))
         for worker, missing in answers.items():
             if missing:

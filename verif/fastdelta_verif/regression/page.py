@@ -490,8 +490,12 @@ def _durations(report: Json) -> str:
         for test in slowest
     ]
     builds = report["builds"].values()
-    total = sum(build["seconds"] for build in builds)
-    work = sum(job["seconds"] for job in report["jobs"])
+    total = sum(build["cpu_seconds"] for build in builds)
+    work = sum(job["cpu_seconds"] for job in report["jobs"])
+    cost = (
+        f"Processor time: {_duration(work)} for {len(report['jobs'])} jobs and {_duration(total)} for "
+        f"{len(builds)} builds, in {_duration(report['seconds'])} of wall clock."
+    )
     base = report["base_seed"]
     seeds = (
         "Seeds are fixed by the tests' names."
@@ -499,9 +503,8 @@ def _durations(report: Json) -> str:
         else f"All seeds follow from <code>--seed {base}</code>."
     )
     return (
-        f'<div class="card"><p>{len(report["jobs"])} jobs took {_duration(work)}, {len(builds)} '
-        f"builds {_duration(total)}, together in {_duration(report['seconds'])}. {seeds} The "
-        "seed of each job is in the table of its testpoint.</p>"
+        f'<div class="card"><p>{cost} {seeds} The seed of each job is in the table of its '
+        "testpoint.</p>"
         f"{_table(('slowest tests', 'runs', 'longest'), rows, (1,))}</div>"
     )
 

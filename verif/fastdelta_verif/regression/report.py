@@ -84,8 +84,13 @@ def make_report(
             _testpoint(engine, point, jobs) for engine, each in points.items() for point in each
         ],
         "builds": {
-            key: {"status": str(b.status), "reason": b.reason, "seconds": round(b.seconds, 1)}
-            for key, b in outcome.builds.items()
+            key: {
+                "status": str(build.status),
+                "reason": build.reason,
+                "seconds": round(build.seconds, 2),
+                "cpu_seconds": round(build.cpu_seconds, 2),
+            }
+            for key, build in outcome.builds.items()
         },
         "functional": {
             "percent": percentage(outcome.functional) if outcome.functional else None,
@@ -130,6 +135,7 @@ def _job(run: JobRun) -> Json:
         "reason": result.reason,
         "time": result.time,
         "seconds": round(result.seconds, 2),
+        "cpu_seconds": round(result.cpu_seconds, 2),
         "where": result.where,
         "attempts": result.attempts,
         "rerun": rerun_line(run),

@@ -41,8 +41,8 @@ class Result:
         First mismatch, or what else was wrong, in a line.
     time
         Simulated time of the mismatch.
-    seconds
-        Wall clock.
+    seconds, cpu_seconds
+        Wall clock, and processor time of all processes; the latter only of jobs that ended.
     where
         Machine, with a Dask cluster.
     attempts
@@ -55,6 +55,7 @@ class Result:
     reason: str = ""
     time: str = ""
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     where: str = ""
     attempts: int = 1
     functional: Hits = field(default_factory=dict)

@@ -312,6 +312,8 @@ class Regression:
             result.functional, result.code = {}, CodePoints()
             if not job.waves:
                 _remove(folder)
+        elif result.status in (Status.NO_SPACE, Status.INTERRUPTED):
+            _remove(folder)  # it says nothing of the design, and its place is needed
         self.watcher.ended(run)
         again = result.status in (Status.FAILED, Status.CRASHED) and job.simulations
         if again and not job.waves and not self._stopped and self.waves > 0:

@@ -42,6 +42,7 @@ OUTPUT = REPOSITORY / "build" / "regression"
 # Kept free for the reports: a disk that logs have filled must still take them.
 BALLAST_BYTES = 8 << 20
 RERUN = "rerun"
+SHOWN_FAILED = 20
 
 
 class RequestError(ValueError):
@@ -106,22 +107,17 @@ def select(request: Request, tests: list[RecordedTest]) -> Selection:
     Raises
     ------
     RequestError
-        There is no such plan or test, or nothing matches.
+        There is no such test, or nothing matches.
     """
-    plans, points = load_plans(), load_points()
+    points = load_points()
     if request.rerun:
-        try:
-            name, seed = parse_seed_line(request.rerun)
-        except ValueError as error:
-            raise RequestError(str(error)) from None
+        name, seed = parse_seed_line(request.rerun)
         found = [test for test in tests if test.name == name]
         if not found:
             raise RequestError(f"there is no test {name}; `pytest --collect-only -q` lists them")
         job = Job(found[0], found[0].seed(None, 0) if seed is None else seed, waves=True)
         return Selection(Plan(RERUN, f"One job again: {job.name}"), [job], None, job.name, False)
-    if request.plan not in plans:
-        raise RequestError(f"there is no plan {request.plan}; allowed are {', '.join(plans)}")
-    plan = plans[request.plan]
+    plan = load_plans()[request.plan]
     every = [point for each in points.values() for point in each]
     if request.match:
         text = ".*".join(map(re.escape, request.match.split("*")))
@@ -140,27 +136,38 @@ def select(request: Request, tests: list[RecordedTest]) -> Selection:
     return Selection(plan, jobs, base, text, whole)
 
 
-def regress(request: Request, console: Console) -> tuple[Json, int]:
+def regress(
+    request: Request, console: Console, tests: list[RecordedTest] | None = None
+) -> tuple[Json, int]:
     """Run a regression, write its reports, and return the record and the exit code.
+
+    Parameters
+    ----------
+    request
+        What to run.
+    console
+        For progress and summary.
+    tests
+        In place of those of ``tests/simulation``.
 
     Raises
     ------
     RequestError
         The request cannot be carried out.
     """
-    if request.jobs < 1 or (request.seeds is not None and request.seeds < 1):
-        raise RequestError("--jobs and --seeds must be at least 1")
+    _check(request)
     started = datetime.datetime.now(datetime.UTC)
     name = RERUN if request.rerun else request.plan
     folder = request.output / name / f"{started:%Y%m%d-%H%M%S}-{os.getpid()}"
     folder.mkdir(parents=True)
     ballast = Ballast(folder / "ballast")
     try:
-        with console.status("listing the tests"):
-            try:
-                tests = record(folder / "recorded")
-            except RuntimeError as error:
-                raise RequestError(str(error)) from error
+        if tests is None:
+            with console.status("listing the tests"):
+                try:
+                    tests = record(folder / "recorded")
+                except RuntimeError as error:
+                    raise RequestError(str(error)) from error
         selection = select(request, tests)
         history = request.output / name / "history.jsonl"
         outcome = _run(request, selection, folder, read_history(history), console)
@@ -185,10 +192,24 @@ def regress(request: Request, console: Console) -> tuple[Json, int]:
     )
     ballast.release()
     written = write_reports(report, folder, history, console)
-    console.print(summary(report, folder if written else None))
+    print_summary(report, folder if written else None, console)
     code = 0 if report["verdict"] == "passed" and written else 1
     stop = re.fullmatch(r"stopped by (SIG\w+)", outcome.stopped)
     return report, 128 + signal.Signals[stop.group(1)] if stop else code
+
+
+def _check(request: Request) -> None:
+    """Raise what is wrong with a request before any test is looked at."""
+    if request.jobs < 1 or (request.seeds is not None and request.seeds < 1):
+        raise RequestError("--jobs and --seeds must be at least 1")
+    plans = load_plans()
+    if request.plan not in plans:
+        raise RequestError(f"there is no plan {request.plan}; allowed are {', '.join(plans)}")
+    if request.rerun:
+        try:
+            parse_seed_line(request.rerun)
+        except ValueError as error:
+            raise RequestError(str(error)) from None
 
 
 def _run(
@@ -267,8 +288,8 @@ def write_reports(report: Json, folder: Path, history: Path, console: Console) -
     return written
 
 
-def summary(report: Json, folder: Path | None) -> Table:
-    """Return the end of a regression for people."""
+def print_summary(report: Json, folder: Path | None, console: Console) -> None:
+    """Print the end of a regression for people."""
     style = {"passed": "green", "stopped": "yellow"}.get(report["verdict"], "red")
     table = Table(
         title=Text(f"{report['plan']}: {report['verdict']}", style=f"bold {style}"),
@@ -299,12 +320,14 @@ def summary(report: Json, folder: Path | None) -> Table:
     if report["base_seed"] is not None:
         table.add_row("seed", str(report["base_seed"]))
     table.add_row("time", f"{report['seconds']:.0f} s")
-    for job in [job for job in report["jobs"] if job["status"] != Status.PASSED][:20]:
-        if job["status"] != Status.NOT_RUN:
-            table.add_row(Text(job["status"], style="red"), job["rerun"])
+    console.print(table)
+    failed = [j for j in report["jobs"] if j["status"] not in (Status.PASSED, Status.NOT_RUN)]
+    lines = [Text(f"{job['status']}: {job['rerun']}", style="red") for job in failed[:SHOWN_FAILED]]
+    if len(failed) > SHOWN_FAILED:
+        lines.append(Text(f"and {len(failed) - SHOWN_FAILED} more", style="red"))
     if folder is not None:
-        for job in report["jobs"]:
-            if job["log"] and report["plan"] == RERUN:
-                table.add_row("log", str(folder / job["log"]))
-        table.add_row("report", str(folder / "report.html"))
-    return table
+        if report["plan"] == RERUN:
+            lines += [Text(f"log: {folder / job['log']}") for job in report["jobs"] if job["log"]]
+        lines.append(Text(f"report: {folder / 'report.html'}"))
+    for line in lines:
+        console.print(line, soft_wrap=True)  # whole, to be copied

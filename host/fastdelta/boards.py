@@ -34,6 +34,7 @@ from fastdelta.errors import (
 )
 from fastdelta.overlays.manifest import Manifest, check_manifest, manifest_path
 from fastdelta.platforms import PLATFORMS, Platform, find_platform
+from fastdelta.sensors import SensorReading, read_sensors
 from fastdelta.shapes import DecodeShape, PrefillShape
 from fastdelta.xclbin import Mode, Xclbin, XclbinError
 
@@ -146,6 +147,9 @@ class Board(Protocol[KernelType]):
 
     def allocate(self, argument: str, nbytes: int) -> DeviceBuffer:
         """Allocate bytes in the bank of a kernel argument."""
+
+    def sensors(self) -> SensorReading:
+        """Read power and temperature; a card without sensors gives an empty reading."""
 
     def reset(self) -> None:
         """Bring the kernel to its state after loading; every buffer must be free before."""
@@ -264,6 +268,10 @@ class PynqBoard:
                 "use smaller buffers (decode: open with smaller buffer_bytes)"
             ) from error
         return buffer
+
+    def sensors(self) -> SensorReading:
+        """Read power and temperature; see `fastdelta.sensors.read_sensors`."""
+        return read_sensors(self.device)
 
     def reset(self) -> None:
         """Reset the card and load the overlay again."""

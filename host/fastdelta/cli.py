@@ -42,6 +42,7 @@ from fastdelta.demo.prefill import (
 from fastdelta.devices import DeviceList, list_devices
 from fastdelta.doctor import Diagnosis, State, diagnose, need_of
 from fastdelta.errors import FastdeltaError, InputError, MissingToolError
+from fastdelta.sensors import Energy
 from fastdelta.shapes import DecodeShape, PrefillShape
 
 FULL_SHAPE = DecodeShape()
@@ -410,6 +411,7 @@ def decode_table(reports: Sequence[DecodeBenchReport]) -> Table:
         f"{simulated}": lambda r: f"{r.tokens_per_wall_second:,.0f}",
         "host's share of a call, microseconds": lambda r: _microseconds(r.host_overhead.total_us),
         "of it, a kernel that does nothing": lambda r: _microseconds(r.host_overhead.do_nothing_us),
+        "joules per token, all of the card": lambda r: _joules(r.energy),
     }
     for name, value in rows.items():
         table.add_row(name, *(value(report) for report in reports))
@@ -469,6 +471,7 @@ def prefill_table(report: PrefillBenchReport) -> Table:
         ("equal to the bit-exact model", same[report.bit_exact], ""),
         ("patterns", ", ".join(f"{patterns.count(p)} {p}" for p in dict.fromkeys(patterns)), ""),
         ("simulated cycles per second", f"{report.cycles_per_wall_second:,.0f}", ""),
+        ("joules per token, all of the card", _joules(report.energy), ""),
     ]
     for row in rows:
         table.add_row(*row)
@@ -617,6 +620,11 @@ def regress_command(
     elif json_file is not None:
         Path(json_file).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     raise typer.Exit(code)
+
+
+def _joules(energy: Energy) -> str:
+    joules = energy.joules_per_token
+    return "no sensors" if joules is None else f"{joules:.2e}"
 
 
 def _where(provenance: dict[str, Any], clock_mhz: float) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fastdelta.boards import BoardInfo
 from fastdelta.errors import BankFullError
+from fastdelta.sensors import SensorReading
 
 
 class HostBuffer(np.ndarray):
@@ -80,7 +81,8 @@ class ModelCard:
     """Attributes set by tests: what goes wrong from now on.
 
     ``stuck`` no run ends; ``fail_next`` status of the next run; ``silent_next`` that run writes
-    no result block; ``banks`` bytes of the bank of an argument, where it matters.
+    no result block; ``banks`` bytes of the bank of an argument, where it matters; ``reading`` what
+    the sensors say.
     """
 
     arguments: tuple[str, ...]
@@ -95,6 +97,7 @@ class ModelCard:
         self.refuse_start = self.fail_copies_back = self.fail_copies_to = self.reset_fails = False
         self.fail_next = self.scheduler_failure = None
         self.owners = {}
+        self.reading = SensorReading()
         self.load()
 
     def load(self):
@@ -125,6 +128,9 @@ class ModelCard:
         part = self.buffers[root][address - root : address - root + nbytes]
         assert part.size == nbytes, "access beyond the end of a buffer"
         return part
+
+    def sensors(self):
+        return self.reading
 
     def reset(self):
         assert not self.buffers, "buffers are freed before a reset"

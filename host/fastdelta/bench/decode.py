@@ -31,6 +31,7 @@ from fastdelta.errors import InputError
 from fastdelta.reference.decode_model import DecodeModel, StateImage
 from fastdelta.reference.gated_delta import decay_and_write_gates, gated_delta_recurrence
 from fastdelta.results import Seconds
+from fastdelta.sensors import Energy, measure_energy
 from fastdelta.shapes import DecodeShape
 
 ASSUMED_CLOCK_MHZ = 300.0
@@ -129,6 +130,8 @@ class DecodeBenchReport:
         Outputs and final state equal those of the bit-exact model.
     host_overhead : HostOverhead
         The host's share of a call for one token.
+    energy : Energy
+        Of the card while it repeats the long run; absent if the card has no sensors.
     """
 
     cycles_per_token: float
@@ -145,6 +148,7 @@ class DecodeBenchReport:
     seconds: Seconds
     setup_seconds: float
     host_overhead: HostOverhead
+    energy: Energy
     clock_mhz: float
     clock_assumed: bool
     provenance: dict[str, Any]
@@ -185,6 +189,7 @@ class DecodeBenchReport:
             speed: self.tokens_per_wall_second,
             "seconds": {"setup": self.setup_seconds, **asdict(self.seconds)},
             "host_overhead": self.host_overhead.to_dict(),
+            "energy": self.energy.to_dict(),
             **provenance,
         }
 
@@ -257,6 +262,8 @@ def bench_decode(
         with do_nothing_kernel(board) as run_nothing:
             host_overhead = measure_overhead(engine, inputs.tokens(0, total), run_nothing)
         tell("host's share of a call", 1, 1)
+        last = inputs.tokens(total - tokens, total)
+        energy = measure_energy(engine.board, lambda: engine.decode(*last).tokens)
     isolated, short, long = runs
     output = np.concatenate([run.output for run in runs])
     bit_exact = (
@@ -286,6 +293,7 @@ def bench_decode(
         seconds=seconds,
         setup_seconds=setup_seconds,
         host_overhead=host_overhead,
+        energy=energy,
         clock_mhz=own_clock or clock_mhz,
         clock_assumed=own_clock is None,
         provenance=engine.provenance.to_dict(),

@@ -33,6 +33,7 @@ from fastdelta.reference.sparse_index import (
     block_coverage_selection,
     flexprefill_selection,
 )
+from fastdelta.sensors import Energy, measure_energy
 from fastdelta.shapes import PrefillShape
 
 DEFAULT_TOKENS = 1024
@@ -86,6 +87,8 @@ class PrefillBenchReport:
         Common share of the blocks and those that the same rule chooses in FP64.
     chosen, float_rule, flexprefill : Coverage
         Of the engine's blocks, the same rule's in FP64, and FlexPrefill's own rule's.
+    energy : Energy
+        Of the card while it repeats the prompt; absent if the card has no sensors.
     """
 
     result: PrefillResult
@@ -99,6 +102,7 @@ class PrefillBenchReport:
     chosen: Coverage
     float_rule: Coverage
     flexprefill: Coverage
+    energy: Energy
     setup_seconds: float
     clock_mhz: float
     clock_assumed: bool
@@ -163,6 +167,7 @@ class PrefillBenchReport:
             "rel_l2_error_ratio": self.rel_l2_error / self.rel_l2_error_plain_int8,
             "bit_exact": self.bit_exact,
             "counters": record["counters"],
+            "energy": self.energy.to_dict(),
             speed: self.cycles_per_wall_second,
             "seconds": {"setup": self.setup_seconds, **record["seconds"]},
             **{key: value for key, value in provenance.items() if key != "clock_mhz"},
@@ -264,6 +269,7 @@ def bench_prefill(
         if compare_cache:
             uncached = read(engine, cache=False)
             tell("runs on the card", 2, runs)
+        energy = measure_energy(engine.board, lambda: read(engine, cache=True).tokens)
     tell("references", 0, 4)
     output, index_set = model_output(prompt, selection)
     bit_exact = index_set == result.index_set and np.array_equal(output, result.output)
@@ -293,6 +299,7 @@ def bench_prefill(
         chosen=coverage(result.index_set),
         float_rule=coverage(float_rule),
         flexprefill=coverage(flexprefill),
+        energy=energy,
         setup_seconds=setup_seconds,
         clock_mhz=own_clock or clock_mhz,
         clock_assumed=own_clock is None,

@@ -50,7 +50,9 @@ class Fault:
 
 
 SKID, FIFO, PLANNER = "common/skid_buffer.v", "common/stream_fifo.v", "common/axi_burst_planner.v"
-PACKER = "prefill/word_packer.v"
+READ, WRITE = "common/axi_read_mover.v", "common/axi_write_mover.v"
+PACKER, DRAIN = "prefill/word_packer.v", "prefill/matrix_drain.v"
+DIRECTORY, FREE_LINES = "prefill/kv_directory.v", "prefill/kv_free_lines.v"
 
 FAULTS: Mapping[str, Fault] = {
     "skid_buffer_is_ready_when_full": Fault(
@@ -109,5 +111,95 @@ FAULTS: Mapping[str, Fault] = {
         PACKER,
         "<= {s_axis_tdata, m_axis_tdata[BUS_WIDTH-1:32]};",
         "<= {m_axis_tdata[BUS_WIDTH-33:0], s_axis_tdata};",
+    ),
+    "line_that_came_back_is_lost": Fault(
+        "kv_free_lines", FREE_LINES, "if (give) height <= height + ONE;", ""
+    ),
+    "line_is_given_twice": Fault(
+        "kv_free_lines", FREE_LINES, "top <= stack[below[", "top <= stack[height["
+    ),
+    "line_beyond_the_half_is_available": Fault(
+        "kv_free_lines_one",
+        FREE_LINES,
+        "used != LINES_32[COUNT_BITS-1:0];",
+        "used <= LINES_32[COUNT_BITS-1:0];",
+    ),
+    "line_is_freed_while_uses_are_left": Fault(
+        "kv_directory_two_lines",
+        DIRECTORY,
+        "free = tracked && hit && !needed;",
+        "free = tracked && hit;",
+    ),
+    "line_is_kept_after_its_last_use": Fault(
+        "kv_directory",
+        DIRECTORY,
+        "needed <= left_after != 16'd0;",
+        "needed <= entry[15:0] != 16'd0;",
+    ),
+    "live_line_gets_another_block": Fault(
+        "kv_directory_two_lines",
+        DIRECTORY,
+        "wanted && !keep_hot && cold_available;",
+        "wanted && !keep_hot;",
+    ),
+    "hot_half_takes_the_threshold_itself": Fault(
+        "kv_directory", DIRECTORY, "left_after > hot_threshold;", "left_after >= hot_threshold;"
+    ),
+    "visit_of_keys_alone_is_a_use": Fault(
+        "kv_directory", DIRECTORY, "counted = give && !k_only;", "counted = give;"
+    ),
+    "results_overtake": Fault(
+        "matrix_drain",
+        DRAIN,
+        "strip = order[read_pointer[2:0]];",
+        "strip = order[write_pointer[2:0]];",
+    ),
+    "result_is_read_before_it_is_ready": Fault(
+        "matrix_drain",
+        DRAIN,
+        "write_pointer != read_pointer && ready[strip];",
+        "write_pointer != read_pointer;",
+    ),
+    "server_is_released_too_early": Fault(
+        "matrix_drain", DRAIN, "m_valid && m_ready && m_last", "m_valid && m_ready && drain_last"
+    ),
+    "column_that_waits_is_replaced": Fault(
+        "matrix_drain", DRAIN, "advance = m_ready || !m_valid;", "advance = 1'b1;"
+    ),
+    "burst_is_asked_for_without_room": Fault(
+        "axi_read_mover", READ, "room >= need", "room != 18'd0"
+    ),
+    "request_that_waits_is_replaced": Fault(
+        "axi_read_mover", READ, "&& (m_axi_arready || !m_axi_arvalid);", ";"
+    ),
+    "cancel_leaves_beats_at_the_output": Fault(
+        "axi_read_mover", READ, "fifo_valid && !stopping;", "fifo_valid;"
+    ),
+    "cancel_does_not_wait_for_memory": Fault(
+        "axi_read_mover", READ, "cancelling <= stopping && awaited != NONE;", "cancelling <= 1'b0;"
+    ),
+    "read_command_is_taken_in_a_cancel": Fault(
+        "axi_read_mover", READ, "s_cmd_ready   = !pending && !stopping;", "s_cmd_ready = !pending;"
+    ),
+    "write_is_over_before_the_last_answer": Fault(
+        "axi_write_mover",
+        WRITE,
+        "pending || in_burst || m_axi_wvalid || unanswered != NONE",
+        "pending || in_burst || m_axi_wvalid",
+    ),
+    "more_bursts_are_out_than_fit": Fault(
+        "axi_write_mover", WRITE, "&& !unanswered[INDEX_BITS]", ""
+    ),
+    "last_beat_is_marked_too_early": Fault(
+        "axi_write_mover",
+        WRITE,
+        "m_axi_wlast <= after_this == 8'd0;",
+        "m_axi_wlast <= after_this <= 8'd1;",
+    ),
+    "cancelled_beats_are_written": Fault(
+        "axi_write_mover", WRITE, "{DATA_WIDTH / 8{!stopping}}", "{DATA_WIDTH / 8{1'b1}}"
+    ),
+    "write_error_is_not_seen": Fault(
+        "axi_write_mover", WRITE, "if (answer && m_axi_bresp != 2'b00) error <= 1'b1;", ""
     ),
 }

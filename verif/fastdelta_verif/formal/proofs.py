@@ -29,5 +29,52 @@ PROOFS: Mapping[str, Proof] = {
         {"ADDRESS_WIDTH": 33, "DATA_WIDTH": 1024, "MAX_BURST": 3},
         depth=3,
     ),
+    "kv_free_lines": Proof(
+        "kv_free_lines", "prefill", {"LINES": 4, "FIRST": 4, "LINE_BITS": 3}, depth=3, reach=22
+    ),
+    "kv_free_lines_one": Proof(
+        "kv_free_lines", "prefill", {"LINES": 1, "FIRST": 1, "LINE_BITS": 1}, depth=3
+    ),
+    "kv_directory": Proof(
+        "kv_directory",
+        "prefill",
+        {"CACHE_LINES": 4, "LINE_BITS": 2, "MAX_BLOCKS": 4},
+        depth=2,
+        reach=24,
+    ),
+    "kv_directory_two_lines": Proof(
+        "kv_directory",
+        "prefill",
+        {"CACHE_LINES": 2, "LINE_BITS": 1, "MAX_BLOCKS": 4},
+        depth=2,
+        reach=24,
+    ),
+    "matrix_drain": Proof(
+        "matrix_drain",
+        "prefill",
+        {"STRIPS": 3, "COLUMNS": 3, "TAG_WIDTH": 4, "COLUMN_WIDTH": 2},
+        depth=3,
+        reach=16,
+    ),
+    "axi_read_mover": Proof(
+        "axi_read_mover",
+        "common",
+        {"ADDRESS_WIDTH": 32, "DATA_WIDTH": 32, "MAX_BURST": 2, "FIFO_BEATS": 4},
+        depth=3,
+        reach=16,
+    ),
+    "axi_write_mover": Proof(
+        "axi_write_mover",
+        "common",
+        {
+            "ADDRESS_WIDTH": 32,
+            "DATA_WIDTH": 32,
+            "MAX_BURST": 2,
+            "FIFO_BEATS": 2,
+            "OUTSTANDING": 2,
+        },
+        depth=3,
+        reach=16,
+    ),
     "word_packer": Proof("word_packer", "prefill", {"BUS_WIDTH": 128}, depth=3),
 }

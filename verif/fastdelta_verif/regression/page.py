@@ -493,8 +493,8 @@ def _durations(report: Json) -> str:
     total = sum(build["cpu_seconds"] for build in builds)
     work = sum(job["cpu_seconds"] for job in report["jobs"])
     cost = (
-        f"Processor time: {_duration(work)} for {len(report['jobs'])} jobs and {_duration(total)} for "
-        f"{len(builds)} builds, in {_duration(report['seconds'])} of wall clock."
+        f"Processor time: {_duration(work)} for {len(report['jobs'])} jobs and {_duration(total)} "
+        f"for {len(builds)} builds, in {_duration(report['seconds'])} of wall clock."
     )
     base = report["base_seed"]
     seeds = (

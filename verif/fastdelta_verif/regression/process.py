@@ -19,6 +19,7 @@ from fastdelta_verif.regression.jobs import Json
 from fastdelta_verif.regression.results import Status
 
 POLL_SECONDS = 0.05
+GONE_SECONDS = 1.0
 WORKER = "fastdelta_verif.regression.worker"
 
 
@@ -77,6 +78,7 @@ def supervise(task: Json, time_limit: float, stopped: Callable[[], bool]) -> Jso
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     code = process.wait()
+    _await_end(process.pid)
     os.close(lifeline_write)
     seconds = time.monotonic() - start
     if ended:
@@ -89,6 +91,15 @@ def supervise(task: Json, time_limit: float, stopped: Callable[[], bool]) -> Jso
         Status.DIED: f"the job's process {_ending(code)}{complaint.last_line()}",
     }[status]
     return {"status": status, "reason": reason, "seconds": seconds}
+
+
+def _await_end(group: int) -> None:
+    """Wait until the killed processes of a group are gone, which takes a moment."""
+    end = time.monotonic() + GONE_SECONDS
+    with suppress(ProcessLookupError, PermissionError):
+        while time.monotonic() < end:
+            os.killpg(group, 0)
+            time.sleep(POLL_SECONDS / 10)
 
 
 class _Reader:

@@ -365,19 +365,18 @@ def test_page_compares_itself_with_the_report_before(tmp_path: Path) -> None:
 
 
 def test_command_runs_and_reports(tmp_path: Path) -> None:
-    command = ["regress", "--plan", "full", "--match", "skid-1-icarus-capacity", "--seeds", "2"]
-    command += ["--seed", "5", "--coverage", "none", "--output", str(tmp_path)]
-    file = tmp_path / "report.json"
-    result = CliRunner().invoke(app, [*command, "--json", str(file)])
+    file, line = tmp_path / "report.json", "test_bench.py::test_silence_fails[leftover] seed=5"
+    command = ["regress", "--output", str(tmp_path), "--json", str(file), "--rerun", line]
+    result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     report = json.loads(file.read_text())
     assert report["verdict"] == "passed"
-    assert [job["status"] for job in report["jobs"]] == ["passed", "passed"]
-    assert len({job["seed"] for job in report["jobs"]}) == 2
-    passed = [point["id"] for point in report["testpoints"] if point["status"] == "passed"]
-    assert passed
-    (path,) = (tmp_path / "full").rglob("report.html")
-    assert f"--seed {report['base_seed']}" in read_page(path).text
+    assert [(job["name"], job["status"]) for job in report["jobs"]] == [(line, "passed")]
+    (point,) = [point for point in report["testpoints"] if point["jobs"]]
+    assert point["status"] == "passed"
+    (path,) = tmp_path.rglob("report.html")
+    assert point["id"] in read_page(path).text
+    assert list(tmp_path.rglob("dump.fst")), "a job that is run again records waves"
 
 
 @pytest.mark.parametrize(

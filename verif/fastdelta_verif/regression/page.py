@@ -10,7 +10,7 @@ from html import escape
 
 from fastdelta_verif.coverage import KINDS
 from fastdelta_verif.regression.jobs import Json
-from fastdelta_verif.regression.results import Status
+from fastdelta_verif.regression.results import Status, printable
 
 SLOWEST = 15
 SHOWN_MISSING = 200
@@ -96,7 +96,7 @@ def page(report: Json, trend: Json) -> str:
     ]
     links = "".join(f'<a href="#{key}">{name}</a>' for key, name, _ in sections)
     body = "".join(f'<h2 id="{key}">{name}</h2>\n{text}\n' for key, name, text in sections)
-    return (
+    return printable(
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n"

@@ -66,8 +66,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(config.stash[RECORDER])
 
 
-def record(folder: Path) -> list[RecordedTest]:
-    """Return the tests of ``tests/simulation``; mutants that they make are left in a folder.
+def record(folder: Path, file: str = "") -> list[RecordedTest]:
+    """Return the tests of ``tests/simulation``, or of one file there.
+
+    Mutants that they make are left in the folder.
 
     Raises
     ------
@@ -78,7 +80,7 @@ def record(folder: Path) -> list[RecordedTest]:
     path = folder / "tests.json"
     command = [sys.executable, "-m", "pytest", "-p", "fastdelta_verif.regression.record"]
     command += ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--basetemp", str(folder / "tmp")]
-    command += ["--record-simulations", str(path), FOLDER]
+    command += ["--record-simulations", str(path), FOLDER + file]
     result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     if result.returncode:
         raise RuntimeError(f"recording {FOLDER} failed:\n{result.stdout}{result.stderr}")

@@ -7,7 +7,6 @@ import datetime
 import json
 import os
 import platform
-import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -19,15 +18,13 @@ from pathlib import Path
 from fastdelta_verif.build import REPOSITORY, simulator_version
 from fastdelta_verif.coverage import KINDS, Exclusion, percentage, summarise
 from fastdelta_verif.regression.jobs import COMMAND, Json
-from fastdelta_verif.regression.results import VERDICTS, Status
+from fastdelta_verif.regression.results import VERDICTS, Status, printable
 from fastdelta_verif.regression.runner import JobRun, Outcome
 from fastdelta_verif.testplan import Testpoint, matches
 
 SCHEMA = 1
 HISTORY_LINES = 100
 PACKAGES = ("cocotb", "pyuvm", "cocotb-coverage", "numpy")
-# XML 1.0 has no place for these, and a log may hold any of them.
-FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def make_report(
@@ -235,22 +232,18 @@ def junit(report: Json) -> bytes:
             suite,
             "testcase",
             classname=file.removesuffix(".py"),
-            name=_clean(name),
+            name=printable(name),
             time=f"{job['seconds']}",
         )
         if job["status"] == Status.PASSED:
             continue
         tag = "failure" if job["status"] == Status.FAILED else "error"
-        message = _clean(job["reason"] or job["status"])
+        message = printable(job["reason"] or job["status"])
         element = ElementTree.SubElement(case, tag, type=job["status"], message=message)
-        element.text = _clean(f"{job['reason']}\nrun again: {job['rerun']}\nlog: {job['log']}")
+        element.text = printable(f"{job['reason']}\nrun again: {job['rerun']}\nlog: {job['log']}")
     ElementTree.indent(root)
     text: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return text
-
-
-def _clean(text: str) -> str:
-    return FORBIDDEN.sub("?", text)
 
 
 def history_line(report: Json) -> Json:

@@ -3,11 +3,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from fastdelta_verif.coverage import CodePoints, Hits
+
+
+# XML 1.0 and HTML have no place for these, and a log may hold any of them.
+FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def printable(text: str) -> str:
+    """Return a text with a question mark for each control character."""
+    return FORBIDDEN.sub("?", text)
 
 
 class Status(StrEnum):

@@ -165,7 +165,8 @@ def regress(
         if tests is None:
             with console.status("listing the tests"):
                 try:
-                    tests = record(folder / "recorded")
+                    file = parse_seed_line(request.rerun)[0] if request.rerun else ""
+                    tests = record(folder / "recorded", file.partition("::")[0])
                 except RuntimeError as error:
                     raise RequestError(str(error)) from error
         selection = select(request, tests)

@@ -31,7 +31,7 @@ class ConsoleWatcher(Watcher):
         )
         self._bars = Progress(*columns, console=console, transient=True)
         self._running: dict[str, float] = {}
-        self._jobs = self._done = self._failed = 0
+        self._builds = self._built = self._jobs = self._done = self._failed = 0
         self._said = time.monotonic()
 
     def __enter__(self) -> ConsoleWatcher:
@@ -49,7 +49,7 @@ class ConsoleWatcher(Watcher):
 
     def begin(self, builds: int, jobs: int) -> None:
         """Show the bars."""
-        self._jobs = jobs
+        self._builds, self._jobs = builds, jobs
         self._builds_bar = self._bars.add_task("builds", total=builds, visible=builds > 0)
         self._jobs_bar = self._bars.add_task("jobs", total=jobs)
         self._now = self._bars.add_task("", total=None, visible=False)
@@ -63,7 +63,9 @@ class ConsoleWatcher(Watcher):
     def built(self, name: str, result: Result) -> None:
         """Move the bar; show a build that failed."""
         self._running.pop(name, None)
-        self._bars.advance(self._builds_bar)
+        self._built += 1
+        self._builds = max(self._builds, self._built)  # waves have builds of their own
+        self._bars.update(self._builds_bar, completed=self._built, total=self._builds)
         if result.status not in (Status.PASSED, Status.NOT_RUN, Status.INTERRUPTED):
             self._say(result.status, name, result.reason)
 
@@ -105,7 +107,8 @@ class ConsoleWatcher(Watcher):
             self._bars.update(self._now, description=text, visible=bool(lines))
         elif time.monotonic() - self._said > LINE_SECONDS:
             self._said = time.monotonic()
-            self._console.print(f"{self._done} of {self._jobs} {self._jobs_text()}")
+            builds = f"{self._built} of {self._builds} builds, " if self._builds else ""
+            self._console.print(f"{builds}{self._done} of {self._jobs} {self._jobs_text()}")
 
     def _jobs_text(self) -> str:
         return f"jobs, {self._failed} not passed" if self._failed else "jobs"

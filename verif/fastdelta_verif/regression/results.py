@@ -10,7 +10,6 @@ from typing import Any
 
 from fastdelta_verif.coverage import CodePoints, Hits
 
-
 # XML 1.0 and HTML have no place for these, and a log may hold any of them.
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

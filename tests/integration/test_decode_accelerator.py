@@ -327,7 +327,9 @@ def test_reset_in_mid_run_is_an_error_and_the_next_run_is_clean(engine, expected
     assert not job.done
     card.reset(UNIT)
     card.clear_faults(UNIT)
-    with pytest.raises(FastdeltaError, match=r"was (reset|aborted)"):
+    # PYNQ's XrtDevice learns only that the command was aborted.
+    reason = "was reset" if default_front_end() == "pynq" else "was aborted"
+    with pytest.raises(FastdeltaError, match=reason):
         job.wait()
     assert engine.context_state(0) is ContextState.LOST
     engine.clear()

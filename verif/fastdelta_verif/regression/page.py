@@ -44,18 +44,23 @@ header { display: flex; flex-wrap: wrap; gap: 8px 14px; align-items: center; }
 .chip.warn { background: var(--warn-soft); color: var(--warn); }
 header .chip { font-size: 16px; padding: 3px 14px; border-radius: 16px; font-weight: 600; }
 .tiles { display: grid; gap: 12px; margin: 18px 0 0;
-  grid-template-columns: repeat(auto-fit, minmax(165px, 1fr)); }
+  grid-template-columns: repeat(auto-fit, minmax(138px, 1fr)); }
 .tile, .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
-.tile { padding: 12px 14px; } .tile b { display: block; font-size: 22px; line-height: 1.25; }
+.tile { padding: 12px 14px; } .tile b { display: block; font-size: 20px; line-height: 1.3;
+  white-space: nowrap; }
 .tile span { display: block; font-size: 13px; color: var(--soft); }
-.card { padding: 12px 16px; margin: 0 0 12px; } .card.bad { border-left: 4px solid var(--bad); }
+.tile .up { color: var(--good); } .tile .down { color: var(--bad); }
+.card { padding: 12px 16px; margin: 0 0 12px; overflow-wrap: anywhere; }
+.card .scroll { overflow-wrap: normal; } .card.bad .chip { white-space: normal; }
+.card.bad { border-left: 4px solid var(--bad); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th { text-align: left; font-weight: 600; color: var(--soft); font-size: 13px; }
 th, td { padding: 5px 10px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 tr:last-child > td { border-bottom: 0; } .number { text-align: right; white-space: nowrap; }
 td.name { overflow-wrap: anywhere; } td.chips { white-space: nowrap; width: 1%; }
-details > summary { cursor: pointer; } details details { margin-left: 14px; }
+details > summary { cursor: pointer; } .area { padding: 5px 0; }
+.area + .area { border-top: 1px solid var(--line); } details details { margin-left: 14px; }
 details > summary:focus-visible { outline: 2px solid var(--accent); }
 .bar { display: inline-block; width: 90px; height: 8px; border-radius: 4px; overflow: hidden;
   background: var(--mute-soft); vertical-align: middle; margin-right: 8px; }
@@ -63,7 +68,6 @@ details > summary:focus-visible { outline: 2px solid var(--accent); }
 .bar i.warn { background: var(--warn); } .bar i.bad { background: var(--bad); }
 .charts { display: grid; gap: 12px; grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); }
 svg { display: block; width: 100%; height: auto; } svg text { fill: var(--soft); font-size: 11px; }
-.up { color: var(--good); } .down { color: var(--bad); }
 @media print { body { background: #fff; } details { display: block; } }
 """
 
@@ -179,7 +183,7 @@ def _tiles(report: Json, trend: Json) -> str:
         tiles.append((f"{_floor(value)} %", f"{kind} coverage", _change(earlier, "code", value)))
     tiles.append((_duration(report["seconds"]), "wall clock", ""))
     cells = "".join(
-        f'<div class="tile"><b>{value}</b><span>{name}{change}</span></div>'
+        f'<div class="tile"><b>{value}</b><span>{name}</span>{change}</div>'
         for value, name, change in tiles
     )
     return f'<div class="tiles">{cells}</div>'
@@ -190,9 +194,9 @@ def _change(before: Json | None, key: str, now: float) -> str:
         return ""
     change = now - before[key]
     if abs(change) < 0.05:
-        return ", as before"
+        return "<span>as before</span>"
     text = f"{change:+.1f}" if isinstance(now, float) else f"{change:+d}"
-    return f', <span class="{"up" if change > 0 else "down"}">{text}</span>'
+    return f'<span class="{"up" if change > 0 else "down"}">{text} since the last run</span>'
 
 
 def _failures(report: Json) -> str:
@@ -306,10 +310,11 @@ def _chart(title: str, values: Sequence[float], show: Callable[[float], str]) ->
     ]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>' for x, y in places)
-    ends = f"{escape(show(low))} to {escape(show(high))}" if high > low else "unchanged"
+    ends = f"between {show(low)} and {show(high)}" if high > low else "unchanged"
     label = f"{title} of the last {len(values)} runs: {ends}, now {show(values[-1])}"
     return (
-        f"<b>{escape(title)}</b> <span class=soft>{escape(show(values[-1]))}; {ends}</span>"
+        f"<b>{escape(title)}</b> {escape(show(values[-1]))}"
+        f'<br><span class="soft">{len(values)} runs, {escape(ends)}</span>'
         f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
         f'<polyline points="{line}" fill="none" stroke="var(--accent)" stroke-width="1.6"/>'
         f'<g fill="var(--accent)">{dots}</g></svg>'
@@ -327,8 +332,8 @@ def _testpoints(report: Json) -> str:
         good = sum(point["status"] == "passed" for point in run)
         left = f", {len(every) - len(run)} not in this run" if len(every) > len(run) else ""
         parts.append(f"<h3>{escape(engine)}: {good} of {len(run)} passed{left}</h3>")
-        for area, points in areas.items():
-            parts.append(_area(report, area, points))
+        listed = "".join(_area(report, area, points) for area, points in areas.items())
+        parts.append(f'<div class="card">{listed}</div>')
     return "".join(parts)
 
 
@@ -354,8 +359,11 @@ def _area(report: Json, area: str, points: Sequence[Json]) -> str:
         rows.append(
             (
                 _chip(point["status"]),
-                f"<details><summary><b>{escape(point['id'])}</b></summary>{listing}</details>"
-                f"{escape(point['description'])}{fault if point['fault'] else ''}",
+                f"<b>{escape(point['id'])}</b><br>"
+                f"{escape(point['description'])}{fault if point['fault'] else ''}"
+                + (
+                    f"<details><summary>{_count(jobs)}</summary>{listing}</details>" if jobs else ""
+                ),
                 f"{passed} / {len(jobs)}" if jobs else "-",
                 _duration(sum(job["seconds"] for job in jobs)) if jobs else "-",
             )
@@ -366,9 +374,14 @@ def _area(report: Json, area: str, points: Sequence[Json]) -> str:
     bad = " open" if good < len(run) else ""
     table = _table(("", "testpoint", "jobs", "time"), rows, (2, 3))
     return (
-        f'<div class="card"><details{bad}><summary><b>{escape(area)}</b> <span class="chip {chip}">'
-        f"{good} / {len(run)}</span></summary>{table}</details></div>"
+        f'<details class="area"{bad}><summary><b>{escape(area)}</b> <span class="chip {chip}">'
+        f"{good} / {len(run)}</span></summary>{table}</details>"
     )
+
+
+def _count(jobs: Sequence[Json]) -> str:
+    tests = len({job["test"] for job in jobs})
+    return f"{tests} test{'s' * (tests > 1)}, {len(jobs)} job{'s' * (len(jobs) > 1)}"
 
 
 def _functional(report: Json) -> str:

@@ -54,6 +54,10 @@ test: packages setup lint overlays-check ## lint, overlays, then every test but 
 formal: $(VENV) ## proofs of the cells with SymbiYosys, MyHDL twins, and faults that must break them
 	$(BIN)/pytest -n $(PYTEST_WORKERS) tests/formal
 
+.PHONY: regress
+regress: packages setup ## the smoke regression, or REGRESS_ARGS='--plan nightly'; a report in build/regression
+	$(BIN)/fastdelta regress $(REGRESS_ARGS)
+
 .PHONY: lint
 lint: setup ## ruff, mypy, Verilator -Wall and Verible
 	$(BIN)/ruff check

@@ -463,11 +463,11 @@ module decode_registers (
         logic load_next_c;
         next_c = field_storage_ctrl_ap_start_value;
         load_next_c = '0;
-        if(decoded_reg_strb_ctrl && decoded_req_is_wr) begin // SW write 1 set
-            next_c = field_storage_ctrl_ap_start_value | (decoded_wr_data[0:0] & decoded_wr_biten[0:0]);
-            load_next_c = '1;
-        end else if(hwif_in_ctrl_ap_start_hwclr) begin // HW Clear
+        if(hwif_in_ctrl_ap_start_hwclr) begin // HW Clear
             next_c = '0;
+            load_next_c = '1;
+        end else if(decoded_reg_strb_ctrl && decoded_req_is_wr) begin // SW write 1 set
+            next_c = field_storage_ctrl_ap_start_value | (decoded_wr_data[0:0] & decoded_wr_biten[0:0]);
             load_next_c = '1;
         end
         field_combo_ctrl_ap_start_next = next_c;

@@ -13,7 +13,8 @@
 //   there in the next cycle. Marks come in ascending order, one word each; done is high for one cycle
 //   after the last of them, or with count.
 // Latency: (W + 4) (VALUE_BITS + 1) + 3 cycles from start to done for W words; with marks W more; in
-//   COVER and PAIRS one more for each of the equal entries that are taken. W + 3 if PAIRS takes all.
+//   COVER and PAIRS one more for each of the equal entries that are taken, in PAIRS another one for
+//   the first that is not. W + 3 if PAIRS takes all.
 // Limits: the sum of all entries, total, is at least 1 in COVER and PAIRS and below 2^40.
 `default_nettype none
 

@@ -51,6 +51,9 @@ class Fault:
 
 SKID, FIFO, PLANNER = "common/skid_buffer.v", "common/stream_fifo.v", "common/axi_burst_planner.v"
 READ, WRITE = "common/axi_read_mover.v", "common/axi_write_mover.v"
+CONTROL, PREFILL_CONTROL = "decode/decode_control.v", "prefill/prefill_control.v"
+REGISTERS = "decode/generated/decode_registers.sv"
+THRESHOLD = "prefill/index_threshold.v"
 PACKER, DRAIN = "prefill/word_packer.v", "prefill/matrix_drain.v"
 DIRECTORY, FREE_LINES = "prefill/kv_directory.v", "prefill/kv_free_lines.v"
 
@@ -201,5 +204,44 @@ FAULTS: Mapping[str, Fault] = {
     ),
     "write_error_is_not_seen": Fault(
         "axi_write_mover", WRITE, "if (answer && m_axi_bresp != 2'b00) error <= 1'b1;", ""
+    ),
+    "run_begins_before_the_acknowledgement": Fault(
+        "decode_control", CONTROL, "start = ap_start && !done;", "start = ap_start;"
+    ),
+    "end_of_a_run_is_lost_in_a_continue": Fault(
+        "prefill_control",
+        PREFILL_CONTROL,
+        "if (ended) done <= 1'b1;\n      else if (ap_continue) done <= 1'b0;",
+        "if (ap_continue) done <= 1'b0;\n      else if (ended) done <= 1'b1;",
+    ),
+    "write_of_control_keeps_a_start_that_is_taken": Fault(
+        "decode_control",
+        REGISTERS,
+        "if(hwif_in_ctrl_ap_start_hwclr) begin",
+        "if(hwif_in_ctrl_ap_start_hwclr && !(decoded_reg_strb_ctrl && decoded_req_is_wr)) begin",
+    ),
+    "interrupt_ignores_its_enable": Fault(
+        "prefill_control",
+        PREFILL_CONTROL,
+        "interrupt_enable && (event_done || event_ready)",
+        "event_done || event_ready",
+    ),
+    "equal_entries_are_taken_from_the_end": Fault(
+        "index_threshold",
+        THRESHOLD,
+        "for (i = 0; i < LANES; i = i + 1)\n    if (equal_1[i] &&",
+        "for (i = LANES - 1; i < LANES; i = i - 1)\n    if (equal_1[i] &&",
+    ),
+    "coverage_needs_more_than_its_share": Fault(
+        "index_threshold",
+        THRESHOLD,
+        "pass_scaled > target : pass_scaled >= target;",
+        "pass_scaled > target : pass_scaled > target;",
+    ),
+    "entry_0_is_counted_among_the_others": Fault(
+        "index_threshold",
+        THRESHOLD,
+        "in_1[i] = (!last_1 || last_lanes[i]) && !(mode == BEST && first_1 && i == 32'd0) &&",
+        "in_1[i] = (!last_1 || last_lanes[i]) &&",
     ),
 }

@@ -43,6 +43,7 @@ class Accelerator:
         overlay: Path | None = ...,
         timeout: float | None = ...,
         watchdog_cycles: int | None = ...,
+        check_memory: bool = ...,
         a_log: npt.ArrayLike | None = ...,
         dt_bias: npt.ArrayLike | None = ...,
         value_exponent: int | npt.ArrayLike = ...,
@@ -60,6 +61,7 @@ class Accelerator:
         overlay: Path | None = ...,
         timeout: float | None = ...,
         watchdog_cycles: int | None = ...,
+        check_memory: bool = ...,
         **options: Any,
     ) -> PrefillAccelerator: ...
 
@@ -72,6 +74,7 @@ class Accelerator:
         overlay: Path | None = None,
         timeout: float | None = None,
         watchdog_cycles: int | None = None,
+        check_memory: bool = False,
         **options: Any,
     ) -> DecodeAccelerator | PrefillAccelerator:
         """Open a kernel on a card. Contexts of a decode engine start cleared.
@@ -96,6 +99,9 @@ class Accelerator:
         watchdog_cycles : int, optional
             Cycles after which the kernel gives up a run by itself; by default many times what
             the run needs.
+        check_memory : bool
+            After each run, compare its inputs on the card with what was written; a run whose
+            inputs memory has changed fails with a `MemoryFaultError`. It costs a copy back.
         **options
             Sizes of the shape by name in place of, or changing, `shape`, such as
             ``head_dim=256``; options of the simulated card (`fastdelta.sim.open_device`), such as
@@ -121,6 +127,7 @@ class Accelerator:
             "board": board,
             "overlay": overlay,
             "watchdog_cycles": watchdog_cycles,
+            "check_memory": check_memory,
         }
         if kernel == "decode":
             seconds = DEFAULT_TIMEOUT if timeout is None else timeout
@@ -156,6 +163,7 @@ def _open_decode(
     overlay: Path | None,
     timeout: float,
     watchdog_cycles: int | None,
+    check_memory: bool,
     a_log: npt.ArrayLike | None = None,
     dt_bias: npt.ArrayLike | None = None,
     value_exponent: int | npt.ArrayLike = 0,
@@ -169,6 +177,7 @@ def _open_decode(
             shape,
             timeout=timeout,
             watchdog_cycles=watchdog_cycles,
+            check_memory=check_memory,
             buffer_bytes=buffer_bytes,
         )
         accelerator.configure_all(a_log, dt_bias, value_exponent)
@@ -185,13 +194,20 @@ def _open_prefill(
     overlay: Path | None,
     timeout: float | None,
     watchdog_cycles: int | None,
+    check_memory: bool,
     options: Mapping[str, Any],
 ) -> PrefillAccelerator:
     if isinstance(board, str) and board.startswith(SIMULATED):
         options = {"hang_cycles": _PREFILL_HANG_CYCLES, **options}
     opened = open_board(board, ENGINES["prefill"], shape=shape, overlay=overlay, options=options)
     try:
-        return PrefillAccelerator(opened, shape, timeout=timeout, watchdog_cycles=watchdog_cycles)
+        return PrefillAccelerator(
+            opened,
+            shape,
+            timeout=timeout,
+            watchdog_cycles=watchdog_cycles,
+            check_memory=check_memory,
+        )
     except BaseException:
         opened.close()
         raise

@@ -260,7 +260,7 @@ class PynqBoard:
         memory = self._driver.memory(argument)
         try:
             buffer: DeviceBuffer = allocate((nbytes,), "u1", target=memory)
-        except (RuntimeError, MemoryError) as error:
+        except (RuntimeError, MemoryError, BankFullError) as error:
             bank = self._driver.bank(argument)
             raise BankFullError(
                 f"bank {bank} of {self._info.name} ({memory.size:,} bytes) has no room for the "

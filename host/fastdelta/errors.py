@@ -88,6 +88,7 @@ class Aftermath(Enum):
         "clear or load each before its next decode"
     )
     PREPARED_KEPT = "prepared keys and values are on the card as before"
+    PREPARED_DAMAGED = "prepared keys and values are damaged; prepare them again"
     PREPARED_LOST = "the card was reset and prepared keys and values are lost; prepare them again"
 
 
@@ -116,6 +117,10 @@ class KernelStatusError(KernelError):
 
 class AxiError(KernelError):
     """The memory answered a read or a write of the kernel with an error."""
+
+
+class MemoryFaultError(KernelError):
+    """Memory of the card does not hold what the host wrote there."""
 
 
 class ContextLostError(KernelError):

@@ -19,6 +19,7 @@ from fastdelta.registers.decode import (
 )
 from fastdelta.shapes import DecodeShape
 
+REFUSALS = (Status.BAD_COMMAND, Status.BAD_CONTEXT, Status.BAD_TOKENS, Status.BAD_ADDRESS)
 CYCLES_PER_TOKEN = 100
 CYCLES_PER_RUN = 40
 
@@ -53,12 +54,7 @@ class DecodeBoard(ModelCard):
             status = Status.CONTEXT_LOST
         if status != Status.OK:
             tokens = 0
-            kept = command == Command.DUMP or status in (
-                Status.BAD_COMMAND,
-                Status.BAD_CONTEXT,
-                Status.BAD_TOKENS,
-                Status.BAD_ADDRESS,
-            )
+            kept = command == Command.DUMP or status in REFUSALS
             self.lost[context] |= not kept
         elif command == Command.DECODE:
             wire = unpack_tokens(
@@ -91,5 +87,6 @@ class DecodeBoard(ModelCard):
         if status != Status.TIMEOUT and not silent:
             cycles = CYCLES_PER_RUN + CYCLES_PER_TOKEN * tokens
             words = [RESULT_MAGIC, status, VERSION_VALUE, tokens, cycles, 0, saturations]
-            words += [norm_overflows, 1, 2, 3, 4, 5, 6, sum(self.lost), self.runs]
+            counts = [1, 2, 3, 4, 5, 6] if status not in REFUSALS else [0] * 6
+            words += [norm_overflows, *counts, sum(self.lost), self.runs]
             self.memory(result, 64)[:] = np.array(words, np.uint32).view(np.uint8)

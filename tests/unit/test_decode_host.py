@@ -25,6 +25,7 @@ from fastdelta.errors import (
     KernelError,
     KernelStatusError,
     KernelTimeoutError,
+    MemoryFaultError,
     NonFiniteError,
     OverlayError,
     RangeError,
@@ -417,6 +418,72 @@ def test_run_that_the_scheduler_gives_up_resets_the_card(engine, board, says, ki
     board.scheduler_failure = None
     engine.clear()
     np.testing.assert_array_equal(engine.decode(*tokens(2)).output, expected)
+
+
+@pytest.mark.parametrize("argument", ["qk", "v"])
+def test_memory_check_notices_inputs_that_changed(board, argument):
+    with make_engine(board, check_memory=True) as engine:
+        first = tokens(5)
+        expected = engine.decode(*first).output
+        engine.decode(*first, context=1)
+        engine.clear()
+        execute = board.execute
+
+        def change_and_execute(command, context, count, flags, qk, v, *rest):
+            execute(command, context, count, flags, qk, v, *rest)
+            board.memory({"qk": qk, "v": v}[argument], 64)[33] ^= 4
+
+        board.execute = change_and_execute
+        words = rf"1 bytes of the inputs of decode of 5 tokens in the bank of {argument} "
+        with pytest.raises(MemoryFaultError, match=words) as caught:
+            engine.decode(*first)
+        assert caught.value.aftermath is Aftermath.CONTEXT_LOST
+        board.execute = execute
+        assert engine.context_state(1) is ContextState.RESIDENT
+        engine.clear()
+        np.testing.assert_array_equal(engine.decode(*first).output, expected)
+        engine.load_state(engine.dump_state(1))
+        board.fail_copies_back = True
+        with pytest.raises(KernelStatusError, match="could not copy"):
+            engine.decode(*first)
+        board.fail_copies_back = False
+
+
+def test_result_block_must_state_the_tokens_of_the_run(engine, board):
+    engine.decode(*tokens(2))
+    execute = board.execute
+
+    def change_and_execute(*arguments):
+        execute(*arguments)
+        board.memory(arguments[7], 64).view(np.uint32)[3] ^= 1
+
+    board.execute = change_and_execute
+    with pytest.raises(KernelStatusError, match="result block that states 3 tokens"):
+        engine.decode(*tokens(2))
+    assert engine.context_state(0) is ContextState.LOST
+
+
+@pytest.mark.parametrize("command", ["decode", "clear", "load", "dump"])
+def test_a_status_that_changed_does_not_pass_for_a_refusal(engine, board, command):
+    """What else is in the block says that the command was carried out."""
+    engine.decode(*tokens(2))
+    image = engine.dump_state()
+    execute = board.execute
+
+    def change_and_execute(*arguments):
+        execute(*arguments)
+        board.memory(arguments[7], 64).view(np.uint32)[1] = Status.BAD_COMMAND
+
+    board.execute = change_and_execute
+    calls = {
+        "decode": lambda: engine.decode(*tokens(2)),
+        "clear": engine.clear,
+        "load": lambda: engine.load_state(image),
+        "dump": engine.dump_state,
+    }
+    with pytest.raises(KernelStatusError, match="BAD_COMMAND"):
+        calls[command]()
+    assert engine.context_state(0) is ContextState.LOST
 
 
 @pytest.mark.parametrize("status", [Status.BAD_COMMAND, Status.BAD_ADDRESS])

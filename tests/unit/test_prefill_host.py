@@ -2,6 +2,7 @@
 """Host logic of the prefill accelerator on a card that is the bit-exact model."""
 
 import asyncio
+import dataclasses
 import json
 import threading
 
@@ -20,6 +21,7 @@ from fastdelta.errors import (
     InputError,
     KernelStatusError,
     KernelTimeoutError,
+    MemoryFaultError,
     NonFiniteError,
     OverlayError,
     PreparedLostError,
@@ -602,6 +604,55 @@ def test_a_failed_run_raises_and_leaves_what_was_prepared(engine, board, status,
     assert caught.value.context is None
     assert board.resets == 0
     np.testing.assert_array_equal(engine.prefill(q, resident=resident).output, expected)
+
+
+@pytest.mark.parametrize("argument", ["q", "k", "v", "jobs"])
+def test_memory_check_notices_inputs_that_changed(board, argument):
+    with PrefillAccelerator(board, check_memory=True) as engine:
+        q, k, v = prompt(20)
+        indices = IndexSet.dense(4, 3)
+        expected = engine.prefill(q, k, v, indices=indices)
+        resident = engine.prepare(k, v)
+        execute = board.execute
+
+        def change_and_execute(*arguments):
+            execute(*arguments)
+            place = {"q": 11, "k": 12, "v": 13, "jobs": 14}[argument]
+            board.memory(arguments[place], 64)[33] ^= 4
+
+        board.execute = change_and_execute
+        with pytest.raises(MemoryFaultError, match=f"1 bytes .* bank of {argument} ") as caught:
+            engine.prefill(q, k, v, indices=indices)
+        assert caught.value.aftermath is Aftermath.PREPARED_KEPT
+        if argument in "kv":
+            with pytest.raises(MemoryFaultError, match=f"resident {argument}") as caught:
+                engine.prefill(q, resident=resident)
+            assert caught.value.aftermath is Aftermath.PREPARED_DAMAGED
+            assert not resident.resident
+            with pytest.raises(PreparedLostError, match="memory of the card has changed"):
+                engine.prefill(q, resident=resident)
+        board.execute = execute
+        found = engine.prefill(q, k, v, indices=indices)
+        np.testing.assert_array_equal(found.output, expected.output)
+        if argument not in "kv":
+            found = engine.prefill(q, resident=resident, indices=indices)
+            np.testing.assert_array_equal(found.output, expected.output)
+        resident.close()
+
+
+def test_result_block_must_state_the_heads_of_the_run(engine, board):
+    execute = board.execute
+
+    def change_and_execute(*arguments):
+        execute(*arguments)
+        block = ResultBlock.parse(board.memory(arguments[16], RESULT_BLOCK_BYTES))
+        counters = dataclasses.replace(block.counters, kv_heads_done=6)
+        block = dataclasses.replace(block, counters=counters)
+        board.memory(arguments[16], RESULT_BLOCK_BYTES)[:] = block.to_bytes()
+
+    board.execute = change_and_execute
+    with pytest.raises(KernelStatusError, match="result block that states 6 KV heads"):
+        engine.prefill(*prompt(20))
 
 
 def test_result_block_of_an_earlier_run_does_not_pass_for_a_new_one(engine, board):

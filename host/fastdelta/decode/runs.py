@@ -30,10 +30,11 @@ from fastdelta.errors import (
     ContextLostError,
     KernelError,
     KernelStatusError,
+    MemoryFaultError,
 )
 from fastdelta.registers.decode import STATUS_CODE, Command, Register, Status
 from fastdelta.results import Seconds
-from fastdelta.runs import BUFFER_SETS, WAIT_SLICE, Call, Invocation, RunQueue
+from fastdelta.runs import BUFFER_SETS, WAIT_SLICE, Call, Invocation, RunQueue, wrong_bytes
 
 OUTPUT_OFFSET = 4096  # bytes; the result block lies before the output, each on its own page
 
@@ -198,6 +199,7 @@ class DecodeInvocation(Invocation):
     views: RunViews
     prepare: float
     copy: float
+    written: tuple[Bytes, Bytes] | None  # copies of both inputs, to compare with
 
 
 class DecodeKernel(Kernel, Protocol):
@@ -284,6 +286,7 @@ class DecodeQueue(RunQueue[DecodeKernel, DecodeInvocation]):
                 views.qk.sync_to_device()
             if request.v:
                 views.v.sync_to_device()
+            written = (views.qk_host.copy(), views.v_host.copy()) if self.check_memory else None
             copied = time.perf_counter()
             run = self._board.kernel.launch(
                 int(call.command),
@@ -317,6 +320,7 @@ class DecodeQueue(RunQueue[DecodeKernel, DecodeInvocation]):
                 views=views,
                 prepare=filled - began,
                 copy=copied - filled,
+                written=written,
             )
         )
 
@@ -370,7 +374,7 @@ class DecodeQueue(RunQueue[DecodeKernel, DecodeInvocation]):
             )
         copied = time.perf_counter()
         block = ResultBlock.parse(views.block_host)
-        error = self._failure(invocation, block)
+        error = self._failure(invocation, block) or self._check_inputs(invocation)
         if error is not None:
             return error
         if invocation.request.unpack is not None:
@@ -385,6 +389,38 @@ class DecodeQueue(RunQueue[DecodeKernel, DecodeInvocation]):
         )
         return None
 
+    @staticmethod
+    def _did_nothing(command: Command, block: ResultBlock) -> bool:
+        """Whether the rest of the block bears out that a command was refused.
+
+        A status that memory has changed must not pass for a refusal. A clear leaves no traces.
+        """
+        counters = block.counters
+        moved = counters.qk_beats or counters.v_beats or counters.o_beats
+        return command is not Command.CLEAR and not block.tokens_done and not moved
+
+    def _check_inputs(self, invocation: DecodeInvocation) -> KernelError | None:
+        """Compare the inputs on the card with what was written, if that is asked for."""
+        if invocation.written is None:
+            return None
+        call, views = invocation.call, invocation.views
+        parts = zip(("qk", "v"), (views.qk, views.v), invocation.written, strict=True)
+        for argument, buffer, written in parts:
+            if not written.size:
+                continue
+            try:
+                wrong = wrong_bytes(buffer, written)
+            except RuntimeError as cause:
+                kind: type[KernelError] = KernelStatusError
+                message = self._copy_error(invocation, cause)
+            else:
+                if not wrong:
+                    continue
+                kind, message = MemoryFaultError, self._memory_error(invocation, argument, wrong)
+            invocation.buffers.forget_packets()
+            return kind(message, context=call.context, aftermath=Aftermath.CONTEXT_LOST)
+        return None
+
     def _failure(self, invocation: DecodeInvocation, block: ResultBlock) -> KernelError | None:
         """Judge an ended run by its result block, or without one by the status register."""
         buffers, call = invocation.buffers, invocation.call
@@ -392,7 +428,7 @@ class DecodeQueue(RunQueue[DecodeKernel, DecodeInvocation]):
         if fresh:
             buffers.runs_seen = block.runs
             code = block.status
-            if code == Status.OK:
+            if code == Status.OK and block.tokens_done == invocation.request.tokens:
                 return None
         else:
             code = self._board.kernel.read_register(Register.STATUS) & STATUS_CODE
@@ -411,10 +447,13 @@ class DecodeQueue(RunQueue[DecodeKernel, DecodeInvocation]):
             text = f"{ended}: an earlier run on it failed."
         elif code == Status.BAD_STATE:
             text = f"{ended}: a scale of the image is out of range. Load one from dump_state."
+        elif fresh and code == Status.OK:
+            text = f"{what} left a result block that states {block.tokens_done} tokens."
         elif code == Status.OK:
             text = f"{what} ended without writing a result block. {self._diagnosis()}"
         else:
-            aftermath = Aftermath.UNTOUCHED
+            if not fresh or self._did_nothing(call.command, block):
+                aftermath = Aftermath.UNTOUCHED
             text = (
                 f"{ended}: the kernel refused a command of this host. {self._diagnosis()} Load an "
                 "overlay built from the same release."

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,7 @@ from fastdelta.errors import (
     BankFullError,
     InputError,
     KernelStatusError,
+    MemoryFaultError,
     OverlayError,
     PreparedLostError,
     RangeError,
@@ -103,6 +105,7 @@ class ResidentKeysValues:
         shape: PrefillShape,
         quantised: QuantisedKeysValues,
         buffers: dict[str, DeviceBuffer],
+        board: Board[PrefillKernel],
     ) -> None:
         self.kv_heads, self.tokens, _ = quantised.k.shape
         self.k_scale, self.v_scale = quantised.k_scale, quantised.v_scale
@@ -112,7 +115,10 @@ class ResidentKeysValues:
             "v": shape.v_head_bytes(self.tokens),
         }
         self._buffers = buffers
+        self._board = board
+        self._checksums = {name: _checksum(buffer) for name, buffer in buffers.items()}
         self._state: Literal["on the card", "closed", "lost"] = "on the card"
+        self._loss = "the card was reset after a failure"
         queue.when_reset.append(self._lose)
 
     @property
@@ -147,9 +153,32 @@ class ResidentKeysValues:
             raise AcceleratorClosedError("the resident keys and values are closed; prepare anew")
         if self._state == "lost":
             raise PreparedLostError(
-                "the card was reset after a failure and the resident keys and values are lost; "
-                "prepare them again"
+                f"{self._loss}, and the resident keys and values are lost; prepare them again"
             )
+
+    def verify(self) -> None:
+        """Read them back and compare them with what was written.
+
+        Raises
+        ------
+        MemoryFaultError
+            If memory has changed them; they are lost then.
+        BoardError
+            If the card refuses a copy.
+        """
+        with self._queue.lock:
+            self.require(self._queue)
+            for name, buffer in self._buffers.items():
+                copy(self._board, buffer)
+                if _checksum(buffer) == self._checksums[name]:
+                    continue
+                self._loss = "memory of the card has changed them"
+                self._state = "lost"  # the memory is kept: a run in flight may use it
+                raise MemoryFaultError(
+                    f"the resident {name} on {self._board.info.name} are not those that the host "
+                    "wrote.",
+                    aftermath=Aftermath.PREPARED_DAMAGED,
+                )
 
     def __enter__(self) -> Self:
         return self
@@ -179,6 +208,11 @@ class ResidentKeysValues:
             self._queue.when_reset.remove(self._lose)
         for name in tuple(self._buffers):
             self._buffers.pop(name).freebuffer()
+
+
+def _checksum(buffer: DeviceBuffer) -> int:
+    """Return the CRC of the host copy of a buffer."""
+    return zlib.crc32(np.asarray(buffer).data)
 
 
 @dataclass(frozen=True)
@@ -248,6 +282,7 @@ class PrefillAccelerator(OpenCard):
         *,
         timeout: float | None = None,
         watchdog_cycles: int | None = None,
+        check_memory: bool = False,
     ) -> None:
         if timeout is None:
             timeout = SIMULATED_TIMEOUT if board.info.simulated else CARD_TIMEOUT
@@ -273,6 +308,7 @@ class PrefillAccelerator(OpenCard):
             "or open a kernel with larger map_entries"
         )
         self._queue = PrefillQueue(board, timeout, {Status.MAP_OVERFLOW.name: overflow})
+        self._queue.check_memory = check_memory
         self._opened()
 
     @property
@@ -384,7 +420,7 @@ class PrefillAccelerator(OpenCard):
                     buffers[name] = self._allocate_resident(name, packed.size)
                     np.asarray(buffers[name])[:] = packed
                     copy(self.board, buffers[name], to_card=True)
-                return ResidentKeysValues(self._queue, self.shape, quantised, buffers)
+                return ResidentKeysValues(self._queue, self.shape, quantised, buffers, self.board)
             except BaseException:
                 for buffer in buffers.values():
                     buffer.freebuffer()
@@ -768,6 +804,7 @@ class PrefillAccelerator(OpenCard):
             resident=on_card,
             fill=fill,
             take=take,
+            verify=past.verify if isinstance(past, ResidentKeysValues) else lambda: None,
         )
 
     def _arguments(self, plan: _Plan, kv_heads: int) -> RunParameters:

@@ -18,6 +18,7 @@ from fastdelta.errors import (
     BoardError,
     KernelError,
     KernelStatusError,
+    MemoryFaultError,
 )
 from fastdelta.prefill.job_lists import JobList
 from fastdelta.prefill.results import (
@@ -30,7 +31,7 @@ from fastdelta.prefill.results import (
 )
 from fastdelta.registers.prefill import STATUS_CODE, Mode, Register, Status
 from fastdelta.results import Seconds
-from fastdelta.runs import BUFFER_SETS, WAIT_SLICE, Call, Invocation, RunQueue
+from fastdelta.runs import BUFFER_SETS, WAIT_SLICE, Call, Invocation, RunQueue, wrong_bytes
 
 OUTPUT_OFFSET = 4096  # bytes; the result block lies before the output, each on its own page
 
@@ -196,6 +197,8 @@ class PrefillRequest:
     take : callable
         Takes outputs and job lists from the buffers, with copies that it asks for; it returns the
         seconds of these, and raises a `KernelError` if they are not as they should be.
+    verify : callable
+        Raises a `KernelError` if what is resident is damaged.
     """
 
     parameters: RunParameters
@@ -204,6 +207,7 @@ class PrefillRequest:
     resident: Callable[[], Mapping[str, DeviceBuffer]]
     fill: Callable[[Mapping[str, Bytes]], None]
     take: Callable[[Buffers], float]
+    verify: Callable[[], None]
 
 
 @dataclass
@@ -215,6 +219,7 @@ class PrefillInvocation(Invocation):
     buffers: Buffers
     prepare: float
     copy: float
+    written: Mapping[str, Bytes]  # copies of the inputs, to compare with
 
 
 class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
@@ -310,6 +315,7 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
             filled = time.perf_counter()
             for name in request.inputs:
                 copy(self._board, parts[name], to_card=True)
+            written = {name: np.array(parts[name]) for name in request.inputs if self.check_memory}
             copied = time.perf_counter()
             arguments = {**parts, **resident}
             run = self._board.kernel.launch(
@@ -352,6 +358,7 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
                 buffers=buffers,
                 prepare=filled - began,
                 copy=copied - filled,
+                written=written,
             )
         )
 
@@ -399,6 +406,7 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
             error = self._failure(invocation, block)
             if error is not None:
                 raise error
+            self._check_inputs(invocation)
             copying = invocation.request.take(buffers)
         except BoardError as cause:
             message = self._copy_error(invocation, cause)
@@ -413,6 +421,25 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
             launch=ended - invocation.started,
         )
 
+    def _check_inputs(self, invocation: PrefillInvocation) -> None:
+        """Compare the inputs on the card with what was written, if that is asked for.
+
+        Raises
+        ------
+        MemoryFaultError
+            If they differ.
+        """
+        for name, written in invocation.written.items():
+            try:
+                wrong = wrong_bytes(invocation.buffers.part(name, written.size), written)
+            except RuntimeError as cause:
+                raise BoardError(str(cause)) from cause
+            if wrong:
+                message = self._memory_error(invocation, name, wrong)
+                raise MemoryFaultError(message, aftermath=Aftermath.PREPARED_KEPT)
+        if self.check_memory:
+            invocation.request.verify()
+
     def _failure(self, invocation: PrefillInvocation, block: ResultBlock) -> KernelError | None:
         """Judge an ended run by its result block, or without one by the status register."""
         buffers = invocation.buffers
@@ -420,7 +447,8 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
         if fresh:
             buffers.runs_seen = block.runs
             code = block.status
-            if code == Status.OK:
+            heads_done = block.counters.kv_heads_done
+            if code == Status.OK and heads_done == invocation.request.parameters.kv_heads:
                 return None
         else:
             code = self._board.kernel.read_register(Register.STATUS) & STATUS_CODE
@@ -434,6 +462,8 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
             kind, text = common
         elif status_name(code) in self._explanations:
             text = f"{ended}: {self._explanations[status_name(code)]}."
+        elif fresh and code == Status.OK:
+            text = f"{what} left a result block that states {heads_done} KV heads."
         elif code == Status.OK:
             text = f"{what} ended without writing a result block. {self._diagnosis()}"
         else:

@@ -18,6 +18,7 @@ import mmap
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -693,7 +694,8 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
         with self._lock:
             freed = self._objects.pop(pointer, None)  # none: the card was closed before
             if freed is not None:
-                self.board.free(freed.address)
+                with suppress(SimulationError):  # the driver freed it, as if we had been killed
+                    self.board.free(freed.address)
 
     def _place(self, bo: int, offset: int, size: int) -> int:
         found = self._objects.get(bo)

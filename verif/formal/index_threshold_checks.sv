@@ -200,9 +200,9 @@ module index_threshold_checks #(
     end
 
   always @(posedge clk) begin
-    cover (over && mode == COVER && count == 2 && last_word != 0);
-    cover (over && mode == BEST && last_word != 0 && wanted == 2);
-    cover (over && mode == PAIRS && last_word != 0 && marked == 3);
+    cover (begun && over && mode == COVER && count == 2 && last_word != 0);
+    cover (begun && over && mode == BEST && last_word != 0 && wanted == 2);
+    cover (begun && over && mode == PAIRS && last_word != 0 && marked == 3);
   end
 
 endmodule

@@ -54,6 +54,7 @@ READ, WRITE = "common/axi_read_mover.v", "common/axi_write_mover.v"
 CONTROL, PREFILL_CONTROL = "decode/decode_control.v", "prefill/prefill_control.v"
 REGISTERS = "decode/generated/decode_registers.sv"
 THRESHOLD = "prefill/index_threshold.v"
+UNIT, STRIP = "prefill/matrix_unit.v", "prefill/matrix_strip.v"
 PACKER, DRAIN = "prefill/word_packer.v", "prefill/matrix_drain.v"
 DIRECTORY, FREE_LINES = "prefill/kv_directory.v", "prefill/kv_free_lines.v"
 
@@ -243,5 +244,17 @@ FAULTS: Mapping[str, Fault] = {
         THRESHOLD,
         "in_1[i] = (!last_1 || last_lanes[i]) && !(mode == BEST && first_1 && i == 32'd0) &&",
         "in_1[i] = (!last_1 || last_lanes[i]) &&",
+    ),
+    "task_goes_to_two_servers": Fault(
+        "matrix_unit", UNIT, "strip_ready & (~strip_ready + 1'b1);", "strip_ready;"
+    ),
+    "servers_have_their_task_of_the_other_kind": Fault(
+        "matrix_unit", UNIT, ".started(taken && !task_kind),", ".started(taken && task_kind),"
+    ),
+    "result_is_replaced_before_it_is_read": Fault(
+        "matrix_unit",
+        STRIP,
+        "running && !(at_last && held_occupied)",
+        "running",
     ),
 }

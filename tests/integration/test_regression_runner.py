@@ -250,6 +250,19 @@ def run_on(cluster: Any, folder: Path, *tests: RecordedTest) -> Outcome:
         executor.close()
 
 
+def test_signal_ends_a_regression_on_a_cluster(
+    cluster: Any, tmp_path: Path, processes: Path
+) -> None:
+    options = {"processes": str(processes)}
+    tests = [{"test": "hangs", "options": options, "name": f"hangs_{n}"} for n in range(3)]
+    process = start(tests=tests, output=str(tmp_path / "out"), scheduler=cluster.scheduler_address)
+    assert wait_until(lambda: processes.exists() and len(processes.read_text().split()) >= 3)
+    process.send_signal(signal.SIGINT)
+    report, _ = finish(process)
+    assert process.returncode == 128 + signal.SIGINT
+    assert {job["status"] for job in report["jobs"]} == {Status.INTERRUPTED, Status.NOT_RUN}
+
+
 def test_cluster_loses_no_job_of_a_worker_that_dies(
     cluster: Any, tmp_path: Path, processes: Path
 ) -> None:
@@ -270,19 +283,6 @@ def test_job_that_kills_every_worker_is_given_up(
     outcome = run_on(cluster, tmp_path / "out", misbehaving("kills_its_machine", options))
     assert statuses(outcome) == [Status.DIED]
     assert "Dask workers died" in outcome.runs[0].result.reason
-
-
-def test_signal_ends_a_regression_on_a_cluster(
-    cluster: Any, tmp_path: Path, processes: Path
-) -> None:
-    options = {"processes": str(processes)}
-    tests = [{"test": "hangs", "options": options, "name": f"hangs_{n}"} for n in range(3)]
-    process = start(tests=tests, output=str(tmp_path / "out"), scheduler=cluster.scheduler_address)
-    assert wait_until(lambda: processes.exists() and len(processes.read_text().split()) >= 3)
-    process.send_signal(signal.SIGINT)
-    report, _ = finish(process)
-    assert process.returncode == 128 + signal.SIGINT
-    assert {job["status"] for job in report["jobs"]} == {Status.INTERRUPTED, Status.NOT_RUN}
 
 
 def test_absent_scheduler_is_said(tmp_path: Path) -> None:
@@ -360,7 +360,12 @@ def test_page_compares_itself_with_the_report_before(tmp_path: Path) -> None:
         finish(start(tests=tests, output=str(tmp_path)))
     last = max(tmp_path.rglob("report.html"))
     text = read_page(last).text
-    for said in ("Fixed: 1", "New: 1", "No longer there: 1", "jobs that did not pass 02 runs, between 0 and 1"):
+    for said in (
+        "Fixed: 1",
+        "New: 1",
+        "No longer there: 1",
+        "jobs that did not pass 02 runs, between 0 and 1",
+    ):
         assert said in text, said
 
 

@@ -173,8 +173,13 @@ class DaskExecutor:
             raise RuntimeError(f"scheduler {address}: {error}") from error
 
     def _check(self, address: str) -> None:
-        self._client.wait_for_workers(1, timeout=WORKER_SECONDS)
-        answers = self._client.run(sees, str(self._token), str(REPOSITORY))
+        answers: dict[str, str] = {}
+        end = time.monotonic() + WORKER_SECONDS
+        while not answers and time.monotonic() < end:
+            self._client.wait_for_workers(1, timeout=WORKER_SECONDS)
+            # A worker that is just leaving gives no answer.
+            question = (sees, str(self._token), str(REPOSITORY))
+            answers = self._client.run(*question, on_error="ignore")
         for worker, missing in answers.items():
             if missing:
                 raise RuntimeError(

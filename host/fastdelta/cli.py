@@ -32,6 +32,13 @@ from fastdelta.bench.decode import (
 from fastdelta.bench.prefill import DEFAULT_TOKENS as DEFAULT_PREFILL_TOKENS
 from fastdelta.bench.prefill import PrefillBenchReport, bench_prefill
 from fastdelta.bench.prompts import Prompt, gemma_prompt, synthetic_prompt
+from fastdelta.bench.soak import (
+    DEFAULT_PREFILL_THREADS,
+    DEFAULT_PROCESSES,
+    SoakReport,
+    run_soak,
+)
+from fastdelta.bench.soak import DEFAULT_SECONDS as DEFAULT_SOAK_SECONDS
 from fastdelta.demo.decode import DEFAULT_READ_BYTES, DEFAULT_WRITE_BYTES, DemoReport, run_demo
 from fastdelta.demo.prefill import (
     DEFAULT_PROMPT_TOKENS,
@@ -252,6 +259,40 @@ def bench_first_token_command(
             **_card_options(board, read_latency=read_latency, overlay=overlay),
         )
     _output(report.to_dict(), json_file, first_token_table(report))
+
+
+@bench_app.command("soak")
+def bench_soak_command(
+    seconds: Annotated[float, typer.Option(help="How long.")] = DEFAULT_SOAK_SECONDS,
+    processes: Annotated[
+        int, typer.Option(help="Processes, each with two cards of its own.")
+    ] = DEFAULT_PROCESSES,
+    prefill_threads: Annotated[
+        int, typer.Option(help="Threads of a process that call its prefill engine.")
+    ] = DEFAULT_PREFILL_THREADS,
+    decode_board: Annotated[str, typer.Option(help="Simulated card for decode.")] = "sim-u55c",
+    prefill_board: Annotated[str, typer.Option(help="Simulated card for prefill.")] = "sim-u280",
+    seed: Annotated[int, typer.Option(help="Seed of what is called when.")] = 0,
+    json_file: JsonOption = None,
+) -> None:
+    """Load simulated cards from threads and processes; check every result, buffers and memory.
+
+    Shapes are small: this is a test of the host. A wrong result, a buffer that is left or a process
+    that grows ends it with code 1.
+    """
+    with _progress() as tell:
+        report = run_soak(
+            seconds,
+            processes=processes,
+            prefill_threads=prefill_threads,
+            decode_board=decode_board,
+            prefill_board=prefill_board,
+            seed=seed,
+            progress=tell,
+        )
+    _output(report.to_dict(), json_file, soak_table(report))
+    if not report.passed:
+        raise typer.Exit(1)
 
 
 @app.command("demo")
@@ -475,6 +516,31 @@ def prefill_table(report: PrefillBenchReport) -> Table:
     ]
     for row in rows:
         table.add_row(*row)
+    return table
+
+
+def soak_table(report: SoakReport) -> Table:
+    """Return what the soak bench did and found, for people."""
+    table = Table(
+        title=f"Soak: {sum(report.calls.values()):,} calls from {len(report.processes)} processes "
+        f"in {report.seconds:.0f} s: {'passed' if report.passed else 'FAILED'}",
+        caption="SIMULATED: cards with small kernels. Every result is compared with the models.",
+        title_justify="left",
+        caption_justify="left",
+    )
+    table.add_column("")
+    table.add_column("", justify="right")
+    for kind, calls in report.calls.items():
+        table.add_row(kind, f"{calls:,}")
+    table.add_section()
+    table.add_row("wrong results", f"{report.wrong}")
+    table.add_row("errors", f"{report.errors}")
+    table.add_row("buffers left on closed cards", f"{report.leaked_buffers}")
+    for number, process in enumerate(report.processes):
+        memory = f"{process.warm_mib:.1f} to {process.final_mib:.1f} MiB ({process.growth:+.2%})"
+        table.add_row(f"process {number}: resident after warm-up and at the end", memory)
+    for fault in report.faults:
+        table.add_row(Text(fault), "")
     return table
 
 

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from fastdelta.cli import app
 from fastdelta_verif.build import BUILD_ROOT
+from fastdelta_verif.regression import executors
 from fastdelta_verif.regression.executors import DaskExecutor, LocalExecutor
 from fastdelta_verif.regression.jobs import Job, RecordedTest, parse_seed_line
 from fastdelta_verif.regression.report import rerun_line
@@ -248,6 +249,15 @@ def run_on(cluster: Any, folder: Path, *tests: RecordedTest) -> Outcome:
         return Regression([Job(test, 1) for test in tests], executor, folder).run()
     finally:
         executor.close()
+
+
+def test_worker_without_the_repository_is_refused(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executors, "REPOSITORY", tmp_path / "elsewhere")
+    with pytest.raises(RuntimeError, match="has no .*elsewhere; all workers .* must share"):
+        DaskExecutor(cluster.scheduler_address, 0, tmp_path / "out")
+    assert not (tmp_path / "out" / "running").exists()
 
 
 def test_signal_ends_a_regression_on_a_cluster(

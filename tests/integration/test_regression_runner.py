@@ -255,7 +255,7 @@ def test_worker_without_the_repository_is_refused(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executors, "REPOSITORY", tmp_path / "elsewhere")
-    with pytest.raises(RuntimeError, match="has no .*elsewhere; all workers .* must share"):
+    with pytest.raises(RuntimeError, match=r"has no .*elsewhere; all workers .* must share"):
         DaskExecutor(cluster.scheduler_address, 0, tmp_path / "out")
     assert not (tmp_path / "out" / "running").exists()
 

@@ -20,7 +20,7 @@ from fastdelta_verif.regression.process import supervise
 from fastdelta_verif.regression.results import Status
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Future
 
 STOP_POLL_SECONDS = 0.5
 CONNECT_SECONDS = 10
@@ -152,6 +152,7 @@ class DaskExecutor:
         from distributed import Client, LocalCluster
 
         self.events: Events = queue.SimpleQueue()
+        self._client: Any = None
         self._cluster: Any = None
         self._futures: dict[str, Future] = {}
         self._stopped = False
@@ -164,12 +165,10 @@ class DaskExecutor:
             )
             address = self._cluster.scheduler_address
         try:
-            self._client: Client = Client(address, timeout=CONNECT_SECONDS, name="fastdelta")
+            self._client = Client(address, timeout=CONNECT_SECONDS, name="fastdelta")
             self._check(address)
         except (OSError, TimeoutError, RuntimeError) as error:
-            self._token.unlink()
-            if self._cluster is not None:
-                self._cluster.close()
+            self.close()
             raise RuntimeError(f"scheduler {address}: {error}") from error
 
     def _check(self, address: str) -> None:
@@ -236,6 +235,7 @@ class DaskExecutor:
         """Stop, and leave the cluster; a local one ends."""
         self.stop()
         with suppress(Exception):
-            self._client.close()
+            if self._client is not None:
+                self._client.close()
         if self._cluster is not None:
             self._cluster.close()

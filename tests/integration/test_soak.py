@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -99,7 +98,7 @@ def test_errors_of_threads_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(PrefillAccelerator, "prepare", refuse)
     # It ends with the first error; a loaded machine may need long until the first call.
-    report = run_process(replace(OPTIONS, seconds=60))
+    report = run_process(dataclasses.replace(OPTIONS, seconds=60))
     assert report.errors == 1 or report.errors == 2  # threads of both kinds of prompts
     assert "refused" in report.faults[0]
     assert report.rounds == 1

@@ -71,7 +71,7 @@ module quadratic_twin_checks (
       assert (product_3 == twin_product);
       assert (y == twin_y);
     end
-    cover (has_past && t_1 == -17'sd1 && c2 == 18'sd15658);
+    cover (has_past && t_1 == -17'sd1 && c2 == 18'sd15701);
   end
 
 endmodule

@@ -163,4 +163,13 @@ PROOFS: Mapping[str, Proof] = {
         twins=("exp2_table_twin", "exp2_slope_twin", "exp2_product_twin", "exp2_sum_twin"),
         any_product=True,
     ),
+    "index_threshold_twin": Proof(
+        "index_threshold",
+        "prefill",
+        {"VALUE_BITS": 3, "LANES": 2, "ADDRESS_BITS": 2, "COUNT_BITS": 4},
+        depth=2,
+        reach=32,
+        properties=("index_threshold_twin_checks.sv",),
+        twins=("selector_twin",),
+    ),
 }

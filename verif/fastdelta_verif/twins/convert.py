@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,32 @@ from fastdelta_verif.twins.arithmetic import (
     unsigned,
 )
 from fastdelta_verif.twins.handshake import skid_buffer
+from fastdelta_verif.twins.selector import selector
 
 SKID_BITS = 3
+VALUE_BITS, LANES, ADDRESS_BITS, COUNT_BITS = 3, 2, 2, 4  # of the selector
+
+
+def selector_ports() -> dict[str, Any]:
+    """Return the ports of the selector of the proof, by name."""
+    return {
+        **{name: bit() for name in ("clk", "rst_n", "start")},
+        "mode": unsigned(2),
+        "wanted": unsigned(COUNT_BITS),
+        "gamma": unsigned(17),
+        "total": unsigned(40),
+        "last_word": unsigned(ADDRESS_BITS),
+        "last_lanes": unsigned(LANES),
+        "done": bit(),
+        "count": unsigned(COUNT_BITS),
+        "read": bit(),
+        "address": unsigned(ADDRESS_BITS),
+        "values": unsigned(LANES * VALUE_BITS),
+        "mark_valid": bit(),
+        "mark_address": unsigned(ADDRESS_BITS),
+        "mark_bits": unsigned(LANES),
+    }
+
 
 # Each twin with its ports.
 TWINS: Mapping[str, Callable[[], Any]] = {
@@ -34,6 +60,7 @@ TWINS: Mapping[str, Callable[[], Any]] = {
     "exp2_slope_twin": lambda: exp2_slope(bit(), signed(17), signed(24), signed(18), signed(24)),
     "exp2_product_twin": lambda: exp2_product(bit(), signed(17), signed(24), signed(41)),
     "exp2_sum_twin": lambda: exp2_sum(bit(), signed(30), signed(41), unsigned(25)),
+    "selector_twin": lambda: selector(**selector_ports()),
     "skid_buffer_twin": lambda: skid_buffer(
         *(bit(), bit(), unsigned(SKID_BITS), bit(), bit(), unsigned(SKID_BITS), bit(), bit())
     ),
@@ -43,12 +70,38 @@ TWINS: Mapping[str, Callable[[], Any]] = {
 def convert(name: str, folder: Path) -> Path:
     """Write a twin as Verilog and return the file, named after the module.
 
+    A process of its own converts: the names that MyHDL gives depend on what it converted before.
+
+    Parameters
+    ----------
+    name
+        Key of ``TWINS``.
+    folder
+        Folder that exists.
+
     Raises
     ------
     KeyError
         There is no such twin.
+    RuntimeError
+        MyHDL refused it; the message holds what it said.
     """
-    TWINS[name]().convert(
-        hdl="Verilog", path=str(folder), name=name, testbench=False, no_myhdl_header=True
-    )
+    if name not in TWINS:
+        raise KeyError(name)
+    command = [sys.executable, "-W", "error", "-m", "fastdelta_verif.twins.convert", name, str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0:
+        raise RuntimeError(f"MyHDL could not convert {name}:\n{result.stderr}")
     return folder / f"{name}.v"
+
+
+def main() -> None:
+    """Convert the twin that the command line names into a folder."""
+    name, folder = sys.argv[1:]
+    TWINS[name]().convert(
+        hdl="Verilog", path=folder, name=name, testbench=False, no_myhdl_header=True
+    )
+
+
+if __name__ == "__main__":
+    main()

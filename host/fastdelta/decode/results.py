@@ -44,7 +44,7 @@ class KernelCounters:
         return KernelCounters(*(one + another for one, another in pairs))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True)
 class ResultBlock:
     """The 64 bytes that the kernel writes when a run ends."""
 

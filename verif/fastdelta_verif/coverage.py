@@ -2,9 +2,11 @@
 """Coverage: points of one simulation, merged over simulations and reported.
 
 Functional coverage: a run under pytest writes the hits of each bin as JSON to ``build/coverage``.
-``python -m fastdelta_verif.coverage`` merges that folder, prints what was not hit, writes
-``build/coverage.json``, and fails below ``--minimum`` percent. ``fastdelta regress`` merges that of
-its own runs, and code coverage of the RTL as Verilator records it, less listed exclusions.
+``fastdelta regress`` merges that of its own runs, and code coverage of the RTL as Verilator records
+it, less listed exclusions; each of its reports has both, unmerged, in ``coverage.json``.
+``python -m fastdelta_verif.coverage [PATH ...]`` merges folders of the former and files of the
+latter, prints what was not reached, writes ``build/coverage.json``, and fails when less than
+``--minimum`` percent of the bins was hit.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from pathlib import Path
 
 from cocotb_coverage.coverage import CoverPoint, coverage_db
 
-from fastdelta_verif.build import COVERAGE_FOLDER
+from fastdelta_verif.build import COVERAGE_FOLDER, REPOSITORY
 
 EXCLUSIONS = Path(__file__).with_name("exclusions.toml")
 KINDS = ("line", "branch", "toggle")
@@ -275,24 +277,81 @@ def _source_lines(path: Path) -> Mapping[int, str]:
     return {}
 
 
+@dataclass
+class Record:
+    """Coverage of some simulations."""
+
+    functional: Hits = field(default_factory=dict)
+    code: CodePoints = field(default_factory=CodePoints)
+
+    def to_json(self) -> dict[str, object]:
+        """Return what ``from_json`` takes."""
+        return {"functional": self.functional, "code": self.code.to_json()}
+
+    @classmethod
+    def read(cls, file: Path) -> Record:
+        """Read the hits of a simulation, or the ``coverage.json`` of a regression."""
+        content = json.loads(file.read_text())
+        if content.keys() == cls().to_json().keys():
+            return cls(content["functional"], CodePoints.from_json(content["code"]))
+        return cls(content)
+
+
+def merge_records(files: Iterable[Path]) -> Record:
+    """Add the coverage of files."""
+    total = Record()
+    for file in files:
+        record = Record.read(file)
+        total.functional = merge_hits([total.functional, record.functional])
+        total.code.add(record.code)
+    return total
+
+
+def code_percentages(summary: Mapping[str, Mapping[str, ModuleCoverage]]) -> dict[str, float]:
+    """Return the reached points in percent of all but the excluded ones, by kind."""
+    result = {}
+    for kind in KINDS:
+        parts = [kinds[kind] for kinds in summary.values() if kind in kinds]
+        total = sum(part.total for part in parts)
+        if parts:
+            result[kind] = 100.0 * sum(part.hit for part in parts) / total if total else 100.0
+    return result
+
+
 def main() -> int:
     """Merge and report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", default=COVERAGE_FOLDER)
+    parser.add_argument("paths", type=Path, nargs="*", default=[COVERAGE_FOLDER])
     parser.add_argument("--json", type=Path, default=COVERAGE_FOLDER.with_suffix(".json"))
     parser.add_argument("--minimum", type=float, default=0.0, help="percent of all bins")
+    parser.add_argument("--missing", action="store_true", help="list the code that was not reached")
     arguments = parser.parse_args()
 
-    files = sorted(arguments.folder.glob("*.json"))
-    hits = merge(files)
+    files: list[Path] = []
+    for path in arguments.paths:
+        files += sorted(path.glob("*.json")) if path.is_dir() else [path]
+    record = merge_records(files)
+    hits = record.functional
     covered = percentage(hits)
     for point, bins in hits.items():
         print(f"{sum(n > 0 for n in bins.values()):4d} / {len(bins):4d}  {point}")
-    missing = missing_bins(hits)
-    for bin_ in missing:
+    for bin_ in missing_bins(hits):
         print(f"not hit: {bin_}")
-    print(f"{covered:.1f} % of the bins, from {len(files)} simulations")
-    report = {"percent": covered, "simulations": len(files), "points": hits}
+    print(f"{covered:.1f} % of the bins, from {len(files)} files")
+    summary, _ = summarise(record.code, load_exclusions(), REPOSITORY / "rtl")
+    for module, kinds in summary.items():
+        counts = ", ".join(
+            f"{kind} {part.hit} / {part.total}"
+            + (f" ({part.excluded} left out)" if part.excluded else "")
+            for kind, part in kinds.items()
+        )
+        print(f"{module}: {counts}")
+        for kind, part in kinds.items():
+            for point in part.missing if arguments.missing else ():
+                print(f"    {kind} {point}")
+    for kind, value in code_percentages(summary).items():
+        print(f"{value:.2f} % {kind} coverage")
+    report = {"percent": covered, "files": len(files), "points": hits}
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     arguments.json.write_text(json.dumps(report, indent=1) + "\n")
     return int(covered < arguments.minimum)

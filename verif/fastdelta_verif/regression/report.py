@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from fastdelta_verif.build import REPOSITORY, simulator_version
-from fastdelta_verif.coverage import KINDS, Exclusion, percentage, summarise
+from fastdelta_verif.coverage import Exclusion, code_percentages, percentage, summarise
 from fastdelta_verif.regression.jobs import COMMAND, Json
 from fastdelta_verif.regression.results import VERDICTS, Status, printable
 from fastdelta_verif.regression.runner import JobRun, Outcome
@@ -105,21 +105,11 @@ def make_report(
             }
             for module, kinds in code.items()
         },
-        "code_percent": {
-            kind: _percent([kinds[kind] for kinds in code.values() if kind in kinds])
-            for kind in KINDS
-            if any(kind in kinds for kinds in code.values())
-        },
+        "code_percent": code_percentages(code),
         "exclusions": [vars(exclusion) for exclusion in exclusions],
         "wrong_exclusions": wrong,
         "provenance": provenance(),
     }
-
-
-def _percent(parts: Sequence[object]) -> float:
-    hit = sum(part.hit for part in parts)  # type: ignore[attr-defined]
-    total = sum(part.total for part in parts)  # type: ignore[attr-defined]
-    return 100.0 * hit / total if total else 100.0
 
 
 def _job(run: JobRun) -> Json:

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fastdelta_verif.build import REPOSITORY
-from fastdelta_verif.coverage import load_exclusions
+from fastdelta_verif.coverage import Record, load_exclusions
 from fastdelta_verif.regression.console import ConsoleWatcher
 from fastdelta_verif.regression.executors import DaskExecutor, Executor, LocalExecutor
 from fastdelta_verif.regression.jobs import Job, Json, RecordedTest, parse_seed_line
@@ -192,7 +192,8 @@ def regress(
         started=started,
     )
     ballast.release()
-    written = write_reports(report, folder, history, console)
+    reached = Record(outcome.functional, outcome.code)
+    written = write_reports(report, reached, folder, history, console)
     print_summary(report, folder if written else None, console)
     code = 0 if report["verdict"] == "passed" and written else 1
     stop = re.fullmatch(r"stopped by (SIG\w+)", outcome.stopped)
@@ -262,8 +263,13 @@ class Ballast:
             self._path.unlink()
 
 
-def write_reports(report: Json, folder: Path, history: Path, console: Console) -> bool:
-    """Write report.json, junit.xml, report.html and the history; say what could not be written."""
+def write_reports(
+    report: Json, coverage: Record, folder: Path, history: Path, console: Console
+) -> bool:
+    """Write report.json, junit.xml, report.html, the history and, last, coverage.json.
+
+    Say what could not be written.
+    """
     lines = read_history(history)
     comparison = trend(lines, report)
     files: list[tuple[Path, Callable[[], bytes]]] = [
@@ -275,6 +281,7 @@ def write_reports(report: Json, folder: Path, history: Path, console: Console) -
         kept = [*lines, history_line(report)][-HISTORY_LINES:]
         text = "".join(json.dumps(line) + "\n" for line in kept)
         files.append((history, text.encode))
+    files.append((folder / "coverage.json", lambda: json.dumps(coverage.to_json()).encode()))
     written = True
     for path, content in files:
         temporary = path.with_name(path.name + ".part")

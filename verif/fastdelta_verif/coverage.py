@@ -31,13 +31,31 @@ KINDS = ("line", "branch", "toggle")
 Hits = dict[str, dict[str, int]]
 
 
+@dataclass(frozen=True)
+class CoverageModel:
+    """What a bench is to reach, known without a simulation.
+
+    Attributes
+    ----------
+    name
+        Prefix of the points, such as ``kv_cache``.
+    points
+        Bins of each point; a tuple is a bin of a cross.
+    """
+
+    name: str
+    points: Mapping[str, tuple[Hashable, ...]]
+
+
 class CoverageGroup:
     """Cover points with a common prefix; each has named bins, a tuple for a cross."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, points: Mapping[str, Iterable[Hashable]] | None = None) -> None:
         self._prefix = prefix
         self._bins: dict[str, tuple[Hashable, ...]] = {}
         self._samplers: dict[str, Callable[[Hashable], None]] = {}
+        for name, bins in (points or {}).items():
+            self.point(name, bins)
 
     def point(self, name: str, bins: Iterable[Hashable]) -> None:
         """Add a cover point."""

@@ -15,7 +15,7 @@ from cocotb_bus.bus import Bus
 from pyuvm import uvm_agent, uvm_analysis_port, uvm_component, uvm_monitor
 
 from fastdelta_verif.agents.clock_domain import ClockDomain
-from fastdelta_verif.agents.handshake import HandshakeChecker, Throttle
+from fastdelta_verif.agents.handshake import HandshakeChecker, Rhythm, Throttle
 
 OKAY, SLVERR, DECERR = 0, 2, 3
 PAGE_BYTES = 4096
@@ -392,6 +392,14 @@ class MemoryMonitor(uvm_monitor):
         self.counts = PortCounts()
         self._lengths: deque[int] = deque()
         self._beat_bytes = len(bus.wdata if write else bus.rdata) // 8
+        self._address_checker = HandshakeChecker(f"{bus._name} {'aw' if write else 'ar'}")
+        self._data_checker = HandshakeChecker(f"{bus._name} w")
+        # By channel: in which ways transfers came.
+        self.rhythms = {"aw" if write else "ar": self._address_checker.rhythm}
+        if write:
+            self.rhythms |= {"w": self._data_checker.rhythm, "b": Rhythm()}
+        else:
+            self.rhythms["r"] = Rhythm()
 
     async def run_phase(self) -> None:
         """Watch every cycle."""
@@ -400,8 +408,7 @@ class MemoryMonitor(uvm_monitor):
         valid, ready = getattr(bus, f"{channel}valid"), getattr(bus, f"{channel}ready")
         names = [f"{channel}{field}" for field in ("addr", "len", "size", "burst")]
         signals = [getattr(bus, name) for name in names if hasattr(bus, name)]
-        address_checker = HandshakeChecker(f"{bus._name} {channel}")
-        data_checker = HandshakeChecker(f"{bus._name} w")
+        address_checker, data_checker = self._address_checker, self._data_checker
         watch_data = self._watch_write if self._write else self._watch_read
         while True:
             await domain.edge
@@ -436,7 +443,10 @@ class MemoryMonitor(uvm_monitor):
 
     def _watch_read(self, _: HandshakeChecker) -> None:
         bus, counts = self._bus, self.counts
-        if int(bus.rvalid.value) and int(bus.rready.value):
+        valid = int(bus.rvalid.value)
+        ready = valid and int(bus.rready.value)
+        self.rhythms["r"].see(valid, ready)
+        if ready:
             counts.beats += 1
             counts.last_beat_cycle = self._domain.cycle
             if int(bus.rlast.value):
@@ -456,7 +466,10 @@ class MemoryMonitor(uvm_monitor):
                 counts.last_beat_cycle = self._domain.cycle
         else:
             checker.check(False, False, None)
-        if int(bus.bvalid.value) and int(bus.bready.value):
+        valid = int(bus.bvalid.value)
+        ready = valid and int(bus.bready.value)
+        self.rhythms["b"].see(valid, ready)
+        if ready:
             counts.answers += 1
             counts.unanswered -= 1
             counts.answer_cycles.append(self._domain.cycle)

@@ -140,6 +140,7 @@ class StreamMonitor(uvm_monitor):
         super().__init__(name, parent)
         self._bus, self._domain = bus, domain
         self._checker = HandshakeChecker(f"{self.get_full_name()} ({bus._name})")
+        self.rhythm = self._checker.rhythm
         self.port = uvm_analysis_port("port", self)
         self.stalled_cycles = 0
 

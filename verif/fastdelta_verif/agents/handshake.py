@@ -69,16 +69,43 @@ class Throttle:
             raise ValueError(f"throttle mode '{mode}': allowed are {', '.join(THROTTLES)}")
 
 
+RHYTHMS = AFTER_GAP, BACK_TO_BACK, WAITED = ("after a gap", "back to back", "after waiting")
+
+
+class Rhythm:
+    """In which ways the transfers of a channel came: ``seen`` has some of ``RHYTHMS``."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self._before = AFTER_GAP
+
+    def see(self, valid: object, ready: object) -> None:
+        """Look at one cycle."""
+        if valid and ready:
+            self.seen.add(self._before)
+            self._before = BACK_TO_BACK
+        else:
+            self._before = WAITED if valid else AFTER_GAP
+
+
 class HandshakeChecker:
-    """Check one channel: once valid, it stays valid with the same payload until it is taken."""
+    """Check one channel: once valid, it stays valid with the same payload until it is taken.
+
+    Attributes
+    ----------
+    rhythm
+        In which ways transfers came.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._held: object = None
+        self.rhythm = Rhythm()
 
     def forget(self) -> None:
         """Start anew, as reset lets valid drop."""
         self._held = None
+        self.rhythm.see(False, False)
 
     def check(self, valid: bool, ready: bool, payload: object) -> None:
         """Check one cycle; ``payload`` matters while valid only."""
@@ -89,6 +116,7 @@ class HandshakeChecker:
                 f"to {_show(payload)}"
             )
         self._held = payload if valid and not ready else None
+        self.rhythm.see(valid, ready)
 
 
 def _show(payload: object) -> str:

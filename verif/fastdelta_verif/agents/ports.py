@@ -15,7 +15,7 @@ from pyuvm import uvm_analysis_port, uvm_component, uvm_monitor, uvm_subscriber
 
 from fastdelta_verif.agents.axi_stream import StreamMonitor, StreamSinkDriver
 from fastdelta_verif.agents.clock_domain import ClockDomain
-from fastdelta_verif.agents.handshake import HandshakeChecker, Throttle
+from fastdelta_verif.agents.handshake import HandshakeChecker, Rhythm, Throttle
 
 Fields = tuple[int, ...]
 
@@ -49,6 +49,7 @@ class PortMonitor(uvm_monitor):
         self._domain, self._checker = domain, HandshakeChecker(prefix)
         self._valid, self._ready = getattr(dut, f"{prefix}_valid"), getattr(dut, f"{prefix}_ready")
         self._fields = [getattr(dut, f"{prefix}_{field}") for field in fields]
+        self.rhythm = self._checker.rhythm
         self.port = uvm_analysis_port("port", self)
 
     async def run_phase(self) -> None:
@@ -85,6 +86,7 @@ class PortSink(uvm_component):
         self._driver = StreamSinkDriver("driver", self, bus, domain, rng)
         self._monitor = PortMonitor("monitor", self, domain, prefix, fields)
         self.throttle, self.port = self._driver.throttle, self._monitor.port
+        self.rhythm = self._monitor.rhythm
 
 
 class PortSource(uvm_component):
@@ -104,7 +106,7 @@ class PortSource(uvm_component):
         self._domain, self._rng = domain, rng
         self._valid, self._ready = getattr(dut, f"{prefix}_valid"), getattr(dut, f"{prefix}_ready")
         self._fields = [getattr(dut, f"{prefix}_{field}") for field in fields]
-        self.throttle = Throttle(rng)
+        self.throttle, self.rhythm = Throttle(rng), Rhythm()
         self.waiting: deque[Fields] = deque()
         self.taken = uvm_analysis_port("taken", self)
 
@@ -125,8 +127,11 @@ class PortSource(uvm_component):
             self._drive(offered)
             await self._domain.edge
             if offered is None or self._domain.in_reset:
+                self.rhythm.see(False, False)
                 continue
-            if int(self._ready.value):
+            ready = int(self._ready.value)
+            self.rhythm.see(True, ready)
+            if ready:
                 self.waiting.popleft()
                 self.taken.write(Transfer(offered, self._domain.cycle))
                 offered = None
@@ -166,6 +171,7 @@ class RequestedBeats(uvm_component):
         self._waiting: deque[tuple[int, list[int]]] = deque()
         self.request_throttle, self.throttle = self._requests.throttle, Throttle(rng)
         self.requests, self.beats = self._requests.port, self._beats.port
+        self.request_rhythm, self.rhythm = self._requests.rhythm, self._beats.rhythm
         self.latency = (1, 1)
         self.outstanding = 0  # beats asked for and not yet taken
 

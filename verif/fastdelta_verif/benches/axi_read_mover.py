@@ -10,12 +10,15 @@ from cocotb.triggers import Timer
 from fastdelta_verif.agents.axi4_memory import DECERR, SLVERR, Faults, ReadMemoryAgent, read_bus
 from fastdelta_verif.agents.axi_stream import StreamBeat, StreamSinkAgent, stream_bus
 from fastdelta_verif.cells.movers import BASE, SPAN, MoverTest, expected_bursts
+from fastdelta_verif.covergroups.cells import READ_MOVER
 
 READ_LATENCY = 128  # cycles that the mover must cover
 
 
 class ReadMoverTest(MoverTest):
     """Memory, mover, sink."""
+
+    COVERAGE = READ_MOVER
 
     def build_agents(self) -> None:
         """Create the agents."""
@@ -32,6 +35,9 @@ class ReadMoverTest(MoverTest):
         """Connect monitors."""
         self.scoreboard.subscribe(self.port.monitor.port, self.bursts.append)
         self.scoreboard.subscribe(self.sink.monitor.port, self.came_out)
+        self.coverage.watch("stream", self.sink.monitor.rhythm)
+        for channel, rhythm in self.port.monitor.rhythms.items():
+            self.coverage.watch(channel, rhythm)
 
     def came_out(self, beat: StreamBeat) -> None:
         """Compare a beat; None stands for one whose data is worthless."""
@@ -56,6 +62,8 @@ class ReadMoverTest(MoverTest):
         self.port.throttle(memory)
         self.port.responder.faults = Faults(latency=latency)
         self.sink.driver.throttle.mode = sink
+        self.coverage.hit("stalls", (memory, sink))
+        self.coverage.latency(latency[1])
 
     def stall_at_random(self) -> None:
         """Set the behaviour of both sides."""
@@ -129,6 +137,7 @@ class full_rate(ReadMoverTest):  # noqa: N801
         await self.command(BASE, beats)
         await self.idle()
         assert self.cycles[-1] - self.cycles[0] == beats - 1, "the stream had gaps"
+        self.coverage.hit("rate", "one command")
         requested = self.bursts[0].cycle
         assert requested - self.command_cycle <= 2, "the first request came late"
         # Data needs the memory's latency and two cycles more.
@@ -174,6 +183,7 @@ class queued_rate(ReadMoverTest):  # noqa: N801
         await self.idle()
         gaps = self.cycles[-1] - self.cycles[0] - (sum(sizes) - 1)
         self.scoreboard.compare("idle cycles of the stream", gaps, 0)
+        self.coverage.hit("rate", "commands in a row")
         self.check_all_counters(transfers)
 
 
@@ -194,6 +204,7 @@ class blocked_sink(ReadMoverTest):  # noqa: N801
             assert dut.m_axi_rready.value, "RREADY fell"
         asked = sum(burst.beats for burst in self.bursts)
         assert room - self.max_burst < asked <= room, f"{asked} beats for room of {room}"
+        self.coverage.hit("blocked", "sink that takes nothing")
         del self.sink.driver.throttle.willing
         await self.idle()
         self.check_counters(BASE, beats)
@@ -212,6 +223,7 @@ class error_answers(ReadMoverTest):  # noqa: N801
             for bad in self.rng.sample(range(beats), min(beats, 2)):
                 self.port.responder.faults.errors[address + bad * self.beat_bytes] = response
                 content[bad] = None
+                self.coverage.error(response, bad, beats)
             self.expected.extend(content)
             await self.command(address, beats)
             await self.idle()
@@ -233,6 +245,8 @@ class cancelled(ReadMoverTest):  # noqa: N801
             self.expected.extend(self.content(address, beats))
             await self.command(address, beats)
             await self.domain.cycles(self.rng.randint(0, 90))
+            started = "with bursts" if self.bursts else "no burst yet"
+            self.coverage.hit("cancel", ("one cycle" if round_ % 2 else "until idle", started))
             await self.set_cancel()
             await self.domain.edge
             busy = dut.busy.value
@@ -273,6 +287,7 @@ class reset_in_transfer(ReadMoverTest):  # noqa: N801
             self.expected.extend(self.content(*transfer))
             runner = cocotb.start_soon(self.command(*transfer))
             await self.domain.cycles(self.rng.randint(1, 100))
+            self.coverage.hit("reset", "with bursts" if self.bursts else "no burst yet")
             runner.cancel()
             self.dut.s_cmd_valid.value = 0
             await self.interrupt_reset()

@@ -15,12 +15,15 @@ from fastdelta_verif.agents.axi_stream import (
     stream_bus,
 )
 from fastdelta_verif.cells.movers import BASE, SPAN, MoverTest, expected_bursts
+from fastdelta_verif.covergroups.cells import WRITE_MOVER
 
 LATE_ANSWER = 200  # cycles
 
 
 class WriteMoverTest(MoverTest):
     """Source, mover, memory."""
+
+    COVERAGE = WRITE_MOVER
 
     def build_agents(self) -> None:
         """Create the agents."""
@@ -38,6 +41,9 @@ class WriteMoverTest(MoverTest):
         """Connect monitors."""
         self.scoreboard.subscribe(self.port.monitor.port, self.bursts.append)
         self.scoreboard.subscribe(self.source.monitor.port, self.took.append)
+        self.coverage.watch("stream", self.source.monitor.rhythm)
+        for channel, rhythm in self.port.monitor.rhythms.items():
+            self.coverage.watch(channel, rhythm)
 
     def data(self, beats: int) -> list[int]:
         """Return random beats."""
@@ -55,6 +61,9 @@ class WriteMoverTest(MoverTest):
         self.port.throttle(memory)
         self.port.responder.faults = Faults(latency=latency, aw_order=aw_order)
         self.source.driver.throttle.mode = source
+        self.coverage.hit("stalls", (memory, source))
+        self.coverage.latency(latency[1])
+        self.coverage.hit("order", aw_order)
 
     def stall_at_random(self) -> None:
         """Set the behaviour of both sides."""
@@ -97,8 +106,10 @@ class WriteMoverTest(MoverTest):
         data = self.data(beats)
         self.expect(address, data)
         sender = cocotb.start_soon(self.send(data))
-        if self.rng.random() < 0.5:
+        early = self.rng.random() < 0.5
+        if early:
             await self.domain.cycles(self.rng.randint(1, 100))
+        self.coverage.hit("data", f"{'before' if early else 'after'} its command")
         await self.command(address, beats)
         await self.idle()
         self.check_memory()
@@ -169,6 +180,7 @@ class full_rate(WriteMoverTest):  # noqa: N801
         assert requested - self.command_cycle <= 2, "the first request came late"
         last_beat = self.port.monitor.counts.last_beat_cycle
         assert last_beat - requested <= beats + 3, "the data had gaps"
+        self.coverage.hit("rate", "one command")
         self.check_memory()
         self.check_counters(BASE, beats)
 
@@ -216,6 +228,7 @@ class queued_rate(WriteMoverTest):  # noqa: N801
         await self.idle()
         cycles = self.port.monitor.counts.last_beat_cycle - self.bursts[0].cycle
         assert cycles <= count * size + 3, f"{count * size} beats took {cycles} cycles"
+        self.coverage.hit("rate", "commands in a row")
         self.check_memory()
         self.check_all_counters(transfers)
 
@@ -232,6 +245,9 @@ class late_answers(WriteMoverTest):  # noqa: N801
             counts = self.port.monitor.counts
             assert counts.last_answer_cycle - counts.last_beat_cycle >= LATE_ANSWER
             assert self.domain.cycle >= counts.last_answer_cycle
+            self.coverage.hit(
+                "late_answer", "one burst" if counts.answers == 1 else "several bursts"
+            )
 
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
@@ -258,7 +274,9 @@ class error_answers(WriteMoverTest):  # noqa: N801
             address, beats = self.random_transfer(100)
             data = self.data(beats)
             if beats:
-                bad = address + self.rng.randrange(beats) * self.beat_bytes
+                beat = self.rng.randrange(beats)
+                bad = address + beat * self.beat_bytes
+                self.coverage.error(response, beat, beats)
                 self.port.responder.faults.errors[bad] = response
                 # A burst with an error answer is not written by this memory.
                 place = address
@@ -296,6 +314,8 @@ class cancelled(WriteMoverTest):  # noqa: N801
             sender = cocotb.start_soon(self.send(data[: beats - missing]))
             await self.command(address, beats)
             await self.domain.cycles(self.rng.randint(0, 90))
+            started = "with bursts" if self.bursts else "no burst yet"
+            self.coverage.hit("cancel", ("one cycle" if round_ % 2 else "until idle", started))
             dut.cancel.value = 1
             await Timer(1, unit="ns")
             self.source.driver.abort()
@@ -355,6 +375,7 @@ class reset_in_transfer(WriteMoverTest):  # noqa: N801
             sender = cocotb.start_soon(self.send(self.data(beats)))
             runner = cocotb.start_soon(self.command(address, beats))
             await self.domain.cycles(self.rng.randint(1, 100))
+            self.coverage.hit("reset", "with bursts" if self.bursts else "no burst yet")
             runner.cancel()
             self.dut.s_cmd_valid.value = 0
             self.source.driver.abort()

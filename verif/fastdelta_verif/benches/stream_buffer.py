@@ -22,6 +22,8 @@ from fastdelta_verif.agents.axi_stream import (
 )
 from fastdelta_verif.agents.clock_domain import ClockDomain
 from fastdelta_verif.agents.handshake import THROTTLES
+from fastdelta_verif.covergroups import Coverage
+from fastdelta_verif.covergroups.cells import STREAM_BUFFER
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
@@ -29,8 +31,9 @@ from fastdelta_verif.settings import Settings
 class BufferScoreboard(Scoreboard):
     """Beats come out in order; the cycles of the last run of beats are kept."""
 
-    def __init__(self, name: str, parent: uvm_env) -> None:
+    def __init__(self, name: str, parent: uvm_env, coverage: Coverage) -> None:
         super().__init__(name, parent)
+        self.coverage = coverage
         self.inside = self.queue("beats that went in")
         self.in_cycles: list[int] = []
         self.out_cycles: list[int] = []
@@ -44,6 +47,7 @@ class BufferScoreboard(Scoreboard):
         """Compare a beat with the oldest expected one."""
         assert self.inside, f"beat 0x{beat.data:x} came out, but none is inside"
         self.compare("beat", beat.data, self.inside.popleft())
+        self.coverage.hit("level", "between" if self.inside else "empty")
         self.out_cycles.append(beat.cycle)
 
     def forget(self) -> None:
@@ -67,12 +71,19 @@ class BufferTest(uvm_test):
             "source", self, stream_bus(dut, "s_axis"), self.domain, rngs[0]
         )
         self.sink = StreamSinkAgent("sink", self, stream_bus(dut, "m_axis"), self.domain, rngs[1])
-        self.scoreboard = BufferScoreboard("scoreboard", self)
+        self.coverage = Coverage("coverage", self, STREAM_BUFFER)
+        self.coverage.simulator()
+        cell = "stream_fifo" if "DEPTH" in self.settings.parameters else "skid_buffer"
+        wide = self.settings.parameters["WIDTH"] > 8
+        self.coverage.hit("cell", (cell, "wide" if wide else "a bit or byte"))
+        self.scoreboard = BufferScoreboard("scoreboard", self, self.coverage)
 
     def connect_phase(self) -> None:
         """Connect monitors and scoreboard."""
         self.scoreboard.subscribe(self.source.monitor.port, self.scoreboard.went_in)
         self.scoreboard.subscribe(self.sink.monitor.port, self.scoreboard.came_out)
+        self.coverage.watch("source", self.source.monitor.rhythm)
+        self.coverage.watch("sink", self.sink.monitor.rhythm)
 
     def beats(self, count: int) -> list[int]:
         """Return random beats."""
@@ -121,6 +132,7 @@ class random_stalls(BufferTest):  # noqa: N801 - cocotb takes the class name as 
                 self.source.driver.throttle.mode = source
                 self.open_sink(sink)
                 await self.send(self.beats(80))
+                self.coverage.hit("stalls", (source, sink))
         self.open_sink("none")
         await self.domain.cycles(2 * self.settings.options["capacity"] + 10)
 
@@ -152,6 +164,7 @@ class capacity(BufferTest):  # noqa: N801
             sender = cocotb.start_soon(self.send(self.beats(2 * depth + 3)))
             await self.domain.cycles(2 * depth + 20)
             assert len(self.scoreboard.in_cycles) == depth
+            self.coverage.hit("level", "full")
             self.open_sink("mixed")
             await sender
             self.open_sink("none")
@@ -170,9 +183,12 @@ class emptied(BufferTest):  # noqa: N801
             sender = cocotb.start_soon(self.send(self.beats(100)))
             await self.domain.cycles(self.rng.randint(1, 60))
             self.source.driver.abort()
+            held = "holding beats" if self.scoreboard.inside else "empty"
             if self.domain.flush is not None and round_ % 2:
+                self.coverage.hit("emptied", ("flush", held))
                 await self.domain.pulse_flush()
             else:
+                self.coverage.hit("emptied", ("reset", held))
                 await self.domain.reset()
             await sender
             await Timer(1, unit="ns")

@@ -17,6 +17,8 @@ from fastdelta_verif.agents.axi_stream import (
     stream_bus,
 )
 from fastdelta_verif.agents.clock_domain import ClockDomain
+from fastdelta_verif.covergroups import Coverage
+from fastdelta_verif.covergroups.cells import STREAM_REGISTER
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
@@ -56,9 +58,12 @@ class Environment(uvm_env):
             "sink", self, stream_bus(dut, "m_axis"), self.domain, random.Random(rng.random())
         )
         self.scoreboard = CopyScoreboard("scoreboard", self)
+        self.coverage = Coverage("coverage", self, STREAM_REGISTER)
 
     def connect_phase(self) -> None:
         """Connect monitors and scoreboard."""
+        self.coverage.watch("source", self.source.monitor.rhythm)
+        self.coverage.watch("sink", self.sink.monitor.rhythm)
         disconnect = Settings.current().options.get("disconnect")
         scoreboard = self.scoreboard
         if disconnect != "source":

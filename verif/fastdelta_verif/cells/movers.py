@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, ClassVar
 
 import cocotb
 from cocotb.triggers import Timer
@@ -13,6 +13,8 @@ from pyuvm import uvm_test
 from fastdelta_verif.agents.axi4_memory import PAGE_BYTES, Burst, Memory
 from fastdelta_verif.agents.clock_domain import ClockDomain
 from fastdelta_verif.agents.handshake import THROTTLES
+from fastdelta_verif.coverage import CoverageModel
+from fastdelta_verif.covergroups.cells import MoverCoverage
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
@@ -50,7 +52,15 @@ def split_cases(beat_bytes: int) -> list[tuple[int, int]]:
 
 
 class MoverTest(uvm_test):
-    """Base of the tests of a mover: clock, memory, command port."""
+    """Base of the tests of a mover: clock, memory, command port.
+
+    Attributes
+    ----------
+    COVERAGE
+        What the tests of this mover are to reach.
+    """
+
+    COVERAGE: ClassVar[CoverageModel]
 
     def build_phase(self) -> None:
         """Create what both movers need; :meth:`build_agents` creates the rest."""
@@ -65,6 +75,9 @@ class MoverTest(uvm_test):
         self.bursts: list[Burst] = []
         self.command_cycle = 0
         self.scoreboard = Scoreboard("scoreboard", self)
+        self.coverage = MoverCoverage("coverage", self, self.COVERAGE)
+        self.coverage.simulator()
+        self.coverage.hit("width", self.settings.parameters["DATA_WIDTH"])
         self.build_agents()
 
     def build_agents(self) -> None:
@@ -111,9 +124,11 @@ class MoverTest(uvm_test):
         dut.s_cmd_address.value, dut.s_cmd_beats.value = address, beats
         dut.s_cmd_valid.value = 1
         await self.domain.edge
+        busy = dut.busy.value
         while not dut.s_cmd_ready.value:
             await self.domain.edge
         self.command_cycle = self.domain.cycle
+        self.coverage.hit("command", "in a row" if busy else "to an idle mover")
         dut.s_cmd_valid.value = 0
         dut.s_cmd_address.value = self.rng.getrandbits(64)
         dut.s_cmd_beats.value = self.rng.getrandbits(32)
@@ -132,11 +147,13 @@ class MoverTest(uvm_test):
 
     def check_all_counters(self, transfers: list[tuple[int, int]], *, error: bool = False) -> None:
         """Compare bursts and counters with those that transfers without a pause must have."""
-        expected = [
-            burst
-            for address, beats in transfers
-            for burst in expected_bursts(address, beats, self.beat_bytes, self.max_burst)
-        ]
+        expected = []
+        for address, beats in transfers:
+            bursts = expected_bursts(address, beats, self.beat_bytes, self.max_burst)
+            self.coverage.transfer(address, beats, self.beat_bytes, len(bursts))
+            expected += bursts
+        for burst in self.bursts:
+            self.coverage.burst(burst, self.max_burst)
         compare = self.scoreboard.compare
         compare("bursts", [(b.address, b.beats) for b in self.bursts], expected)
         compare("burst counter", int(self.dut.bursts.value), len(expected))

@@ -109,7 +109,7 @@ def test_utilisation_of_equal_tasks(simulate: Simulate, steps: int) -> None:
 
 @pytest.mark.parametrize("head_dim", JOBS)
 def test_utilisation_of_jobs(simulate: Simulate, head_dim: int) -> None:
-    options = {"pattern": JOBS[head_dim], "jobs": 15, "least": 0.97}
+    options = {"pattern": JOBS[head_dim], "jobs": 15, "least": 0.97, "name": f"job of {head_dim}"}
     simulate(FULL, "matrix_unit", "utilisation", options)
 
 

@@ -16,6 +16,8 @@ from pyuvm import uvm_test
 
 from fastdelta_verif.agents.clock_domain import ClockDomain
 from fastdelta_verif.agents.handshake import THROTTLES, Throttle
+from fastdelta_verif.covergroups import Coverage
+from fastdelta_verif.covergroups.prefill import FORMS, MAC_ARRAY, steps_bin
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
@@ -48,6 +50,9 @@ class MacArrayTest(uvm_test):
         self.numbers = np.random.default_rng(settings.seed)
         self.domain = ClockDomain(self.dut.clk, self.dut.rst_n)
         self.scoreboard = Scoreboard("scoreboard", self)
+        self.coverage = Coverage("coverage", self, MAC_ARRAY)
+        self.coverage.simulator()
+        self.form = FORMS[settings.parameters["LUT"]]
         self.expected = self.scoreboard.queue("columns to drain")
 
     async def run_phase(self) -> None:
@@ -74,6 +79,16 @@ class MacArrayTest(uvm_test):
             operand[self.numbers.random(operand.shape) < 0.2] = -128
         return a, b
 
+    def sample(self, a: Bytes, b: Bytes) -> None:
+        """Sample the operands of a task."""
+        self.coverage.hit("steps", (self.form, steps_bin(len(a))))
+        low, other = a == -128, (b == -128, b == 127)
+        for name, right in zip(("-128 and -128", "-128 and 127"), other, strict=True):
+            if (low.any(axis=1) & right.any(axis=1)).any():
+                self.coverage.hit("operands", (self.form, name))
+        if ((a != -128).any(axis=1) & (b != -128).any(axis=1)).any():
+            self.coverage.hit("operands", (self.form, "others"))
+
     async def run(self, tasks: list[tuple[Bytes, Bytes]], steps: str, drain: str) -> None:
         """Run tasks back to back; throttle modes of the steps and of the drain.
 
@@ -89,18 +104,26 @@ class MacArrayTest(uvm_test):
         reads: deque[tuple[int, int]] = deque()  # first possible edge, column
         read_before = False
         edge = 0
+        for a, b in tasks:
+            self.sample(a, b)
+        self.coverage.hit("stalls", (self.form, steps, drain))
+        held = False  # a last step, for the holding registers
         while work or reads or self.expected:
             edge += 1
             fits = not reads or (
                 drain == "none" and max(reads[0][0], edge) + len(reads) - 1 <= edge + HOLD_EDGES
             )
             send = bool(work) and step_throttle.willing() and (fits or not work[0][3])
+            held = held or bool(work and work[0][3] and not fits)
             operands = [self.rng.getrandbits(8 * size) for size in (self.rows, self.columns)]
             first, last = self.rng.getrandbits(1), self.rng.getrandbits(1)
             if send:
                 row, column, first, last, a, b = work.popleft()
                 operands = [int.from_bytes(v.tobytes(), "little") for v in (row, column)]
                 if last:
+                    when = "as early as may be" if held else "later"
+                    self.coverage.hit("next_last_step", (self.form, when))
+                    held = False
                     sums = b.astype(np.int64).T @ a.astype(np.int64)
                     self.expected.extend(sums.astype(np.int32))
                     reads.extend((edge + HOLD_EDGES + 1, n) for n in range(self.columns))
@@ -136,6 +159,7 @@ class all_products(MacArrayTest):  # noqa: N801 - cocotb takes the class name as
         ]
         assert len(tasks) * self.rows * self.columns == 65536
         await self.run(tasks, "none", "none")
+        self.coverage.hit("products", (self.form, "each pair of signed bytes"))
 
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
@@ -148,6 +172,7 @@ class random_tasks(MacArrayTest):  # noqa: N801
             for drain in THROTTLES:
                 lengths = [self.rng.choice([1, 2, self.rng.randint(1, 60)]) for _ in range(6)]
                 await self.run([self.random_operands(n) for n in lengths], steps, drain)
+        await self.run([self.random_operands(100)], "mixed", "mixed")
 
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
@@ -177,3 +202,5 @@ class longest_extremes(MacArrayTest):  # noqa: N801
             )
             expected = [-128 * int(b[column]) * LONGEST_STEPS] * self.rows
             self.scoreboard.compare(f"column {column}", got.tolist(), expected)
+            sign = "lowest" if expected[0] < 0 else "highest"
+            self.coverage.hit("longest_sums", (self.form, sign))

@@ -20,11 +20,18 @@ from pyuvm import uvm_analysis_port, uvm_component, uvm_monitor, uvm_test
 
 from fastdelta_verif.agents.axi_stream import StreamSinkDriver
 from fastdelta_verif.agents.clock_domain import ClockDomain
-from fastdelta_verif.agents.handshake import CLOSED, THROTTLES, HandshakeChecker, Throttle
+from fastdelta_verif.agents.handshake import (
+    CLOSED,
+    THROTTLES,
+    HandshakeChecker,
+    Rhythm,
+    Throttle,
+)
+from fastdelta_verif.covergroups import Coverage, share_of
+from fastdelta_verif.covergroups.prefill import KINDS, MATRIX_UNIT, steps_bin
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
-KINDS = ("scores", "values")
 TIME_LIMIT = {"timeout_time": 20, "timeout_unit": "ms"}
 
 
@@ -79,7 +86,7 @@ class TaskDriver(uvm_component):
         super().__init__(name, parent)
         self._dut: Any = cocotb.top
         self._domain, self._rng = domain, rng
-        self.throttle = Throttle(rng)
+        self.throttle, self.rhythm = Throttle(rng), Rhythm()
         self.waiting: deque[Task] = deque()
         self.inside: dict[int, Task] = {}
         self.accepted = uvm_analysis_port("accepted", self)
@@ -108,8 +115,11 @@ class TaskDriver(uvm_component):
             self._drive(offered)
             await self._domain.edge
             if offered is None or self._domain.in_reset:
+                self.rhythm.see(False, False)
                 continue
-            if int(self._dut.s_task_ready.value):
+            ready = int(self._dut.s_task_ready.value)
+            self.rhythm.see(True, ready)
+            if ready:
                 self.waiting.popleft()
                 self.inside[offered.tag] = offered
                 self.accepted.write(offered)
@@ -185,11 +195,13 @@ class ResultMonitor(uvm_monitor):
         self._domain, self._kind = domain, kind
         names = ("valid", "ready", "tag", "column", "last", "sums")
         self._bus = Bus(cocotb.top, None, {signal: f"m_{KINDS[kind]}_{signal}" for signal in names})
+        self._checker = HandshakeChecker(f"m_{KINDS[kind]}")
+        self.rhythm = self._checker.rhythm
         self.port = uvm_analysis_port("port", self)
 
     async def run_phase(self) -> None:
         """Watch every cycle."""
-        bus, checker = self._bus, HandshakeChecker(f"m_{KINDS[self._kind]}")
+        bus, checker = self._bus, self._checker
         while True:
             await self._domain.edge
             if self._domain.in_reset:
@@ -266,12 +278,32 @@ class MatrixUnitTest(uvm_test):
             for kind, name in enumerate(KINDS)
         ]
         self.scoreboard = MatrixUnitScoreboard("scoreboard", self, self.tasks.inside)
+        coverage = self.coverage = Coverage("coverage", self, MATRIX_UNIT)
+        coverage.simulator()
+        fabric = share_of(parameters["LUT_ARRAYS"], parameters["ROW_ARRAYS"])
+        coverage.hit("fabric_arrays", fabric)
+        coverage.hit("operand_latency", parameters["OPERAND_LATENCY"])
+        coverage.hit("arrays", f"{parameters['ARRAY_ROWS']}x{parameters['ARRAY_COLUMNS']}")
+        self.before: Task | None = None
 
     def connect_phase(self) -> None:
         """Connect monitors and scoreboard."""
-        self.scoreboard.subscribe(self.tasks.accepted, self.scoreboard.task)
-        for monitor in self.monitors:
+        self.scoreboard.subscribe(self.tasks.accepted, self.accepted)
+        self.coverage.watch("task", self.tasks.rhythm)
+        for kind, monitor in zip(KINDS, self.monitors, strict=True):
             self.scoreboard.subscribe(monitor.port, self.scoreboard.result)
+            self.coverage.watch(kind, monitor.rhythm)
+
+    def accepted(self, task: Task) -> None:
+        """Expect the columns of a task that was taken, and sample it."""
+        self.scoreboard.task(task)
+        kind, inside = KINDS[task.kind], len(self.tasks.inside)
+        self.coverage.hit("steps", (kind, steps_bin(task.steps)))
+        if self.before is not None:
+            self.coverage.hit("after", (KINDS[self.before.kind], kind))
+        self.before = task
+        many = "more" if inside > self.strips else "fewer"
+        self.coverage.hit("tasks_inside", f"{many} than servers")
 
     def make(self, kind: int, steps: int, value: int | None = None) -> Task:
         """Return a task with random operands, or with all of them equal to a value."""
@@ -300,6 +332,8 @@ class MatrixUnitTest(uvm_test):
         """Set the mode of source and sinks, a random one for each if none is given."""
         for agent in (self.tasks, *self.sinks):
             agent.throttle.mode = mode or self.rng.choice(THROTTLES)
+        for port, agent in zip(("tasks", *KINDS), (self.tasks, *self.sinks), strict=True):
+            self.coverage.hit("stalls", (port, agent.throttle.mode))
 
     async def drained(self) -> None:
         """Wait until every task has come out."""
@@ -321,6 +355,9 @@ class MatrixUnitTest(uvm_test):
         await self.drained()
         await self.domain.cycles(self.columns + 20)  # nothing may come any more
         self.scoreboard.compare("step counts", self.counts(), self.memory.requested)
+        for strip, count in enumerate(self.counts()):
+            if count:
+                self.coverage.hit("server", strip)
         self.drop_objection()
 
     async def scenario(self) -> None:
@@ -354,6 +391,9 @@ class extremes(MatrixUnitTest):  # noqa: N801
             for kind in (0, 1) * self.strips:
                 self.tasks.waiting.append(self.make(kind, steps, -128))
             await self.drained()
+            for kind in KINDS:
+                many = "the most steps" if steps == self.longest else f"{steps} steps"
+                self.coverage.hit("extremes", (kind, many))
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -376,6 +416,8 @@ class utilisation(MatrixUnitTest):  # noqa: N801
         self.logger.info(f"utilisation {share:.4f} over {cycles} cycles, pattern {pattern}")
         assert cycles > 20 * pattern[0][1], "too short to tell"
         assert share >= options["least"], f"utilisation {share:.4f}, {options['least']} is needed"
+        longest = max(count for _, count in pattern)
+        self.coverage.hit("utilisation", options.get("name", str(longest)))
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -404,6 +446,7 @@ class latency(MatrixUnitTest):  # noqa: N801
             assert None not in (taken, first, last)
             self.scoreboard.compare("latencies", (first - taken, cycle - last), expected)
             self.scoreboard.compare("cycles of steps", last - first + 1, steps)
+            self.coverage.hit("latency", (KINDS[kind], "one step" if steps == 1 else "more"))
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -425,6 +468,7 @@ class blocked_port(MatrixUnitTest):  # noqa: N801
             self.scoreboard.compare("older tasks left", left & older, set())
             self.sinks[kind].throttle.mode = "light"
             await self.drained()
+            self.coverage.hit("blocked_port", KINDS[kind])
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -438,6 +482,9 @@ class reset_in_task(MatrixUnitTest):  # noqa: N801
             self.send(*(self.random_task() for _ in range(4 * self.strips)))
             await self.domain.cycles(self.rng.randint(1, 400))
             self.tasks.waiting.clear()
+            waits = int(self.dut.m_scores_valid.value) or int(self.dut.m_values_valid.value)
+            state = "in a task" if self.tasks.inside else "idle"
+            self.coverage.hit("reset", "results wait" if waits else state)
             self.dut.rst_n.value = 0
             await self.domain.cycles(2)
             self.tasks.inside.clear()

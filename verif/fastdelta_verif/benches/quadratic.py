@@ -15,6 +15,8 @@ from cocotb.triggers import RisingEdge
 from pyuvm import uvm_test
 
 from fastdelta.reference.functions import OFFSET_BITS, ONE, Function, evaluate
+from fastdelta_verif.covergroups import Coverage
+from fastdelta_verif.covergroups.prefill import QUADRATIC, sample_quadratic
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
@@ -30,6 +32,7 @@ class every_segment(uvm_test):  # noqa: N801 - the name of the test
         """Create the components."""
         self.settings = Settings.current()
         self.scoreboard = Scoreboard("scoreboard", self)
+        self.coverage = Coverage("coverage", self, QUADRATIC)
 
     async def run_phase(self) -> None:
         """Drive arguments and compare what comes LATENCY cycles later."""
@@ -51,4 +54,5 @@ class every_segment(uvm_test):  # noqa: N801 - the name of the test
                 got = int(dut.y.value)
                 self.scoreboard.compare(f"argument {number - LATENCY}", got, expected.popleft())
         self.scoreboard.compare("results left", len(expected), 0)
+        sample_quadratic(self.coverage, function, arguments)
         self.drop_objection()

@@ -19,6 +19,8 @@ from fastdelta.reference.job_reader_model import Job, ListShape, Words, padded, 
 from fastdelta_verif.agents.clock_domain import ClockDomain
 from fastdelta_verif.agents.handshake import CLOSED, THROTTLES
 from fastdelta_verif.agents.ports import Fields, PortSink, RequestedBeats, Transfer
+from fastdelta_verif.covergroups import some
+from fastdelta_verif.covergroups.prefill import JOB_READER, JobReaderCoverage
 from fastdelta_verif.job_lists import (
     FAULTS,
     broken_list,
@@ -115,6 +117,10 @@ class JobReaderTest(uvm_test):
         self.visits = PortSink("visits", self, self.domain, rngs[2], "visit", VISIT_FIELDS)
         self.uses = UsesMonitor("uses", self, self.domain)
         self.scoreboard = ReaderScoreboard("scoreboard", self)
+        self.coverage = JobReaderCoverage("coverage", self, JOB_READER)
+        self.coverage.simulator()
+        self.coverage.hit("bus_width", parameters["BUS_WIDTH"])
+        self.was_bad = False
 
     def connect_phase(self) -> None:
         """Connect monitors and scoreboard."""
@@ -123,6 +129,13 @@ class JobReaderTest(uvm_test):
         subscribe(self.visits.port, self.scoreboard.visit)
         subscribe(self.memory.requests, self.scoreboard.request)
         subscribe(self.memory.beats, lambda beat: self.beat_cycles.append(beat.cycle))
+        for port, rhythm in (
+            ("request", self.memory.request_rhythm),
+            ("beat", self.memory.rhythm),
+            ("job", self.jobs.rhythm),
+            ("visit", self.visits.rhythm),
+        ):
+            self.coverage.watch(port, rhythm)
 
     def beats(self, request: Fields) -> list[int]:
         """Return the beats of a request, of the list that is set."""
@@ -155,6 +168,8 @@ class JobReaderTest(uvm_test):
             agent.throttle.mode = mode or self.rng.choice(THROTTLES)
         self.memory.request_throttle.mode = mode or self.rng.choice(THROTTLES)
         self.memory.latency = (1, 1) if mode == "none" else (1, self.rng.choice([2, 30, 200]))
+        most = self.memory.latency[1]
+        self.coverage.hit("latency", "1" if most == 1 else f"up to {30 if most <= 30 else 200}")
 
     def begin(self, words: Words, shape: ListShape) -> bool:
         """Set a list, expect what the model gives of it, and start; return whether it is broken."""
@@ -203,11 +218,25 @@ class JobReaderTest(uvm_test):
         compare("beats that were not taken", self.memory.outstanding, 0)
         for what in ("jobs", "visits", "requests"):
             compare(f"{what} left", len(getattr(self.scoreboard, what)), 0)
+        self.sample(words, shape)
         if not bad:
             compare("uses", self.uses.written, self.expected_uses)
         await self.domain.edge
         compare("done for one cycle", int(dut.done.value), 0)
         compare("bad_job stays", int(dut.bad_job.value), int(bad))
+
+    def sample(self, words: Words, shape: ListShape) -> None:
+        """Sample a list that was read."""
+        coverage, reading = self.coverage, read_job_list(words, shape)
+        if reading.bad:
+            coverage.hit("list", "broken")
+            coverage.hit("visits_before_fault", some(len(reading.visits)))
+        else:
+            coverage.hit("list", "legal after a broken one" if self.was_bad else "legal")
+            coverage.shape(shape, self.slots)
+            sizes = [len(visit) for visit in reading.visits]
+            coverage.legal(int(words[0]), sizes, shape, self.slots)
+        self.was_bad = reading.bad
 
     async def run_phase(self) -> None:
         """Reset and run the scenario."""
@@ -251,6 +280,7 @@ class broken_lists(JobReaderTest):  # noqa: N801
             shape = ListShape(self.rng.choice([9, 13, 23]), group, self.rng.choice(windows))
             self.logger.info(f"{fault}: {shape}")
             await self.read(broken_list(self.rng, shape, fault), shape)
+            self.coverage.hit("fault", fault)
             if self.rng.random() < 0.3:
                 shape = self.random_shape(12)
                 await self.read(self.legal(shape), shape)
@@ -281,6 +311,8 @@ class full_rate(JobReaderTest):  # noqa: N801
             cycles = jobs[-1] - first_beat
             self.logger.info(f"{len(jobs)} jobs, {words} words, {cycles} cycles")
             assert cycles <= words + window + 12
+            visits_have = "of one job" if window == 1 else "that fill the slots"
+            self.coverage.hit("rate", f"visits {visits_have}")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -303,6 +335,7 @@ class blocked_ports(JobReaderTest):  # noqa: N801
             assert not reading.done()
             self.throttle()
             await reading
+            self.coverage.hit("blocked", closed)
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -316,9 +349,11 @@ class most_uses(JobReaderTest):  # noqa: N801
         pairs = [(head, query, 0) for head in range(8) for query in range(self.max_blocks)]
         words = list_of(records_of(pairs, 8), shape)
         await self.read(words, shape)
+        self.coverage.hit("greatest_use", "read")
         words[16] += 1
         words[0] += 1
         await self.read(words, shape)
+        self.coverage.hit("greatest_use", "one more refused")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -334,6 +369,8 @@ class reset_in_list(JobReaderTest):  # noqa: N801
             await self.domain.edge
             self.dut.start.value = 0
             await self.domain.cycles(self.rng.randint(1, 300))
+            state = "in the list" if int(self.dut.busy.value) else "after the list"
+            self.coverage.hit("reset", state if self.beat_cycles else "before a beat")
             self.dut.rst_n.value = 0
             await self.domain.cycles(2)
             self.scoreboard.forget()

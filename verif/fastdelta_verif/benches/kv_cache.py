@@ -6,6 +6,7 @@ The design of the launcher must name every parameter.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ from fastdelta_verif.agents.ports import (
     Transfer,
     stream_names,
 )
+from fastdelta_verif.covergroups import some
+from fastdelta_verif.covergroups.prefill import KV_CACHE, KVCacheCoverage
 from fastdelta_verif.job_lists import list_of, random_pairs, records_of
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
@@ -153,6 +156,10 @@ class KVCacheTest(uvm_test):
         }
         self.counts = CountsMonitor("counts", self, self.domain)
         self.scoreboard = CacheScoreboard("scoreboard", self)
+        self.coverage = KVCacheCoverage("coverage", self, KV_CACHE)
+        self.coverage.simulator()
+        self.coverage.hit("lines", self.lines)
+        self.counters_cleared = False
 
     def connect_phase(self) -> None:
         """Connect monitors and scoreboard."""
@@ -164,6 +171,10 @@ class KVCacheTest(uvm_test):
             board.subscribe(
                 self.sinks[which].monitor.port, lambda item, w=which: board.beat(w, item)
             )
+            self.coverage.watch(f"{which}_request", self.memories[which].request_rhythm)
+            self.coverage.watch(f"s_{which}", self.memories[which].rhythm)
+            self.coverage.watch(f"m_{which}", self.sinks[which].monitor.rhythm)
+        self.coverage.watch("visit", self.visits.rhythm)
 
     # ---------------------------------------------------------------- stimulus
 
@@ -177,7 +188,9 @@ class KVCacheTest(uvm_test):
         pairs = random_pairs(rng, shape, rng.choice([0.1, 0.4, 0.8]))
         reading = read_job_list(list_of(records_of(pairs, window), shape), shape)
         visits = [Visit(visit[0].block, len(visit)) for visit in reading.visits]
-        return reading.uses, visits[: self.settings.options.get("visits", 60)]
+        most = self.settings.options.get("visits", 60)
+        self.coverage.hit("list", "cut short" if len(visits) > most else "whole")
+        return reading.uses, visits[:most]
 
     def with_k_only(self, visits: list[Visit], blocks: int) -> list[Visit]:
         """Return the visits with some for K only in between."""
@@ -195,6 +208,9 @@ class KVCacheTest(uvm_test):
             memory.throttle.mode = mode or self.rng.choice(THROTTLES)
             most = self.rng.choice([1, 10, 120])
             memory.latency = (latency, latency) if latency else (1, most)
+            longest = memory.latency[1]
+            bins = "1" if longest == 1 else f"up to {10 if longest <= 10 else 120}"
+            self.coverage.hit("memory_latency", bins)
         for sink in self.sinks.values():
             sink.driver.throttle.mode = mode or self.rng.choice(THROTTLES)
         self.visits.throttle.mode = mode or self.rng.choice(THROTTLES)
@@ -210,6 +226,9 @@ class KVCacheTest(uvm_test):
         }
         self.cache = KVCache(self.lines, threshold, enabled, self.cache.counters)
         self.cache.start(uses)
+        self.coverage.begin(threshold)
+        self.coverage.hit("counters", "cleared" if self.counters_cleared else "go on")
+        self.counters_cleared = False
         dut.cache_enable.value, dut.hot_threshold.value = int(enabled), threshold
         dut.start.value = 1
         await self.domain.edge
@@ -228,6 +247,17 @@ class KVCacheTest(uvm_test):
         for visit in visits:
             decision = self.cache.visit(visit)
             misses += not decision.hit
+            if self.cache.enabled:
+                self.coverage.decision(
+                    visit,
+                    decision,
+                    self.cache.uses[visit.block],
+                    self.cache.hot_threshold,
+                    live=len(self.cache.resident),
+                    lines=self.lines,
+                )
+            elif not visit.k_only:
+                self.coverage.hit("decision", ("off", "miss"))
             for which in "k" if visit.k_only else "kv":
                 if not decision.hit:
                     board.requests[which].append(visit.block)
@@ -258,6 +288,7 @@ class KVCacheTest(uvm_test):
         least, most = board.prefetches
         prefetches = int(self.dut.count_prefetches.value)
         assert least <= prefetches <= most, f"{prefetches} prefetches, {least} to {most} seen"
+        self.coverage.hit("prefetches", some(prefetches))
         for which in "kv":
             compare(f"requests of {which} left", len(board.requests[which]), 0)
             compare(f"beats of {which} not taken", self.memories[which].outstanding, 0)
@@ -280,6 +311,7 @@ class KVCacheTest(uvm_test):
         await self.domain.edge
         self.scoreboard.compare("cleared counters", self.counts.now()[:-1], (0,) * len(COUNTS))
         self.scoreboard.compare("cleared prefetches", int(self.dut.count_prefetches.value), 0)
+        self.counters_cleared = True
         self.forget_counts()
 
     def forget_counts(self) -> None:
@@ -349,6 +381,7 @@ class on_and_off(KVCacheTest):  # noqa: N801
             self.scoreboard.compare("visits without cache", all_visits, len(visits))
             self.logger.info(f"{misses} of {len(visits)} visits from memory")
             assert misses < len(visits)
+            self.coverage.hit("both_ways", "fewer from memory")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -407,6 +440,9 @@ class full_rate(KVCacheTest):  # noqa: N801
             # V has fewer beats than K, and waits for it.
             shorter = self.block_beats["k"] - self.block_beats[which]
             assert idle <= shorter * len(order), f"{which} stands still"
+        sources = ["line" if block < kept else "memory" for block in order]
+        for pair in itertools.pairwise(sources):
+            self.coverage.hit("rate", pair)
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -434,6 +470,7 @@ class latency(KVCacheTest):  # noqa: N801
                 else:
                     first = board.cycles[which][0] - taken[0]
                     self.scoreboard.compare("cycles to the first beat of a line", first, 7)
+            self.coverage.hit("latency", "memory" if misses else "line")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -452,6 +489,7 @@ class blocked_outputs(KVCacheTest):  # noqa: N801
             await self.domain.cycles(60 * self.block_beats[other])
             given = (len(self.scoreboard.cycles[other]) - before) // self.block_beats[other]
             self.scoreboard.compare("visits given meanwhile", given, self.prefetch + 1)
+            self.coverage.hit("blocked", closed)
             self.throttle()
             await self.drained()
 
@@ -469,6 +507,8 @@ class reset_in_list(KVCacheTest):  # noqa: N801
             self.expect(visits)
             await self.domain.cycles(self.rng.randint(1, 400))
             self.visits.waiting.clear()
+            live = "with live lines" if int(self.dut.live_lines.value) else "before a line"
+            self.coverage.hit("reset", live if int(self.dut.busy.value) else "idle")
             self.dut.rst_n.value = 0
             await self.domain.cycles(2)
             self.scoreboard.forget()

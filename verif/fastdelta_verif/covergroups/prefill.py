@@ -13,7 +13,7 @@ from fastdelta.reference.functions import OFFSET_BITS, ONE, Function
 from fastdelta.reference.job_reader_model import ListShape
 from fastdelta.reference.kv_cache_model import Decision, Tier, Visit
 from fastdelta.reference.sparse_index import IndexSet
-from fastdelta_verif.agents.handshake import THROTTLES
+from fastdelta_verif.agents.handshake import AFTER_GAP, THROTTLES, WAITED
 from fastdelta_verif.coverage import CoverageModel
 from fastdelta_verif.covergroups import (
     NO_SOME,
@@ -255,7 +255,7 @@ JOB_READER = CoverageModel(
         "bus_width": (64, 128, 512),
         "rhythm": (
             *rhythms("beat", "job", "visit"),
-            *[("request", rhythm) for rhythm in ("after a gap", "after waiting")],
+            *cross(("request",), (AFTER_GAP, WAITED)),  # two of a list
         ),
         "simulator": SIMULATORS,
     },
@@ -318,7 +318,11 @@ KV_CACHE = CoverageModel(
         "reset": ("idle", "with live lines", "before a line"),
         "counters": ("go on", "cleared"),
         "memory_latency": ("1", "up to 10", "up to 120"),
-        "rhythm": rhythms("visit", "k_request", "v_request", "s_k", "s_v", "m_k", "m_v"),
+        "rhythm": (
+            *rhythms("k_request", "v_request", "s_k", "s_v", "m_k", "m_v"),
+            # A decision takes more than a cycle.
+            *cross(("visit",), (AFTER_GAP, WAITED)),
+        ),
         "simulator": SIMULATORS,
     },
 )

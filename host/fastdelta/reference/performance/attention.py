@@ -146,12 +146,11 @@ class AttentionPhase:
         per_job = []
         for window in chosen.tolist():
             cycles, number = self._window(int(first_visit[window]), int(first_visit[window + 1]))
-            per_job.append(cycles / int(sizes[window]))
+            # A part ends at a visit, give or take one; no job is faster than the arrays.
+            per_job.append(max(cycles / int(sizes[window]), least))
             ran += number
-        total = self.header + float(
-            (np.interp(np.arange(len(sizes)), chosen, per_job) * sizes).sum()
-        )
-        return AttentionCycles(total, self.header, ran)
+        between = np.interp(np.arange(len(sizes)), chosen, per_job)
+        return AttentionCycles(self.header + float(between @ sizes), self.header, ran)
 
     def _window(self, start: int, stop: int) -> tuple[float, int]:
         """Cycles of the visits of a window, and the jobs that were run to find them."""

@@ -11,7 +11,7 @@ import math
 from typing import Literal
 
 from fastdelta.errors import InputError
-from fastdelta.reference.performance.calibration import DECODE_ERROR
+from fastdelta.reference.performance.calibration import calibration_error
 from fastdelta.reference.performance.memory import MOVER_CYCLES, MemoryTiming
 from fastdelta.reference.performance.results import DecodePerformance
 from fastdelta.shapes import DecodeShape
@@ -89,7 +89,7 @@ def decode_performance(
             "o": tokens * shape.o_token_bytes,
         },
         utilisation=tokens * shape.passes * shape.head_dim / cycles,
-        calibration=DECODE_ERROR,
+        calibration=calibration_error("decode"),
     )
 
 
@@ -205,5 +205,5 @@ def _other(shape: DecodeShape, memory: MemoryTiming, command: Command) -> Decode
         bound="",
         memory_bytes=moved,
         utilisation=0.0,
-        calibration=DECODE_ERROR,
+        calibration=calibration_error("decode"),
     )

@@ -13,7 +13,7 @@ from fastdelta.prefill.job_lists import JobFields, JobList, make_job_lists
 from fastdelta.prefill.results import PrefillCycles
 from fastdelta.reference.performance.attention import AttentionPhase
 from fastdelta.reference.performance.cache import list_visits
-from fastdelta.reference.performance.calibration import PREFILL_ERROR
+from fastdelta.reference.performance.calibration import calibration_error
 from fastdelta.reference.performance.index import index_cycles
 from fastdelta.reference.performance.memory import MemoryTiming
 from fastdelta.reference.performance.results import PrefillPerformance
@@ -178,5 +178,5 @@ def prefill_performance(
         attention_steps=counts["jobs"] * steps,
         index_steps=tiles * steps // 2,
         index_tiles=tiles,
-        calibration=PREFILL_ERROR,
+        calibration=calibration_error("prefill"),
     )

@@ -43,7 +43,6 @@ class Accelerator:
         overlay: Path | None = ...,
         timeout: float | None = ...,
         watchdog_cycles: int | None = ...,
-        check_memory: bool = ...,
         a_log: npt.ArrayLike | None = ...,
         dt_bias: npt.ArrayLike | None = ...,
         value_exponent: int | npt.ArrayLike = ...,
@@ -61,7 +60,6 @@ class Accelerator:
         overlay: Path | None = ...,
         timeout: float | None = ...,
         watchdog_cycles: int | None = ...,
-        check_memory: bool = ...,
         **options: Any,
     ) -> PrefillAccelerator: ...
 
@@ -74,7 +72,6 @@ class Accelerator:
         overlay: Path | None = None,
         timeout: float | None = None,
         watchdog_cycles: int | None = None,
-        check_memory: bool = False,
         **options: Any,
     ) -> DecodeAccelerator | PrefillAccelerator:
         """Open a kernel on a card. Contexts of a decode engine start cleared.
@@ -99,9 +96,6 @@ class Accelerator:
         watchdog_cycles : int, optional
             Cycles after which the kernel gives up a run by itself; by default many times what
             the run needs.
-        check_memory : bool
-            After each run, compare its inputs on the card with what was written; a run whose
-            inputs memory has changed fails with a `MemoryFaultError`. It costs a copy back.
         **options
             Sizes of the shape by name in place of, or changing, `shape`, such as
             ``head_dim=256``; options of the simulated card (`fastdelta.sim.open_device`), such as
@@ -127,7 +121,6 @@ class Accelerator:
             "board": board,
             "overlay": overlay,
             "watchdog_cycles": watchdog_cycles,
-            "check_memory": check_memory,
         }
         if kernel == "decode":
             seconds = DEFAULT_TIMEOUT if timeout is None else timeout
@@ -163,7 +156,6 @@ def _open_decode(
     overlay: Path | None,
     timeout: float,
     watchdog_cycles: int | None,
-    check_memory: bool,
     a_log: npt.ArrayLike | None = None,
     dt_bias: npt.ArrayLike | None = None,
     value_exponent: int | npt.ArrayLike = 0,
@@ -177,7 +169,6 @@ def _open_decode(
             shape,
             timeout=timeout,
             watchdog_cycles=watchdog_cycles,
-            check_memory=check_memory,
             buffer_bytes=buffer_bytes,
         )
         accelerator.configure_all(a_log, dt_bias, value_exponent)
@@ -194,7 +185,6 @@ def _open_prefill(
     overlay: Path | None,
     timeout: float | None,
     watchdog_cycles: int | None,
-    check_memory: bool,
     options: Mapping[str, Any],
 ) -> PrefillAccelerator:
     if isinstance(board, str) and board.startswith(SIMULATED):
@@ -206,7 +196,6 @@ def _open_prefill(
             shape,
             timeout=timeout,
             watchdog_cycles=watchdog_cycles,
-            check_memory=check_memory,
         )
     except BaseException:
         opened.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Array types of the host, and buffers of bytes."""
+"""Array types of the host, buffers of bytes, and their checksum."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.floating[Any]]
 Float32Array = npt.NDArray[np.float32]
 Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint32]
+
+
+def checksum(words: Words) -> int:
+    """Return the sum modulo 2**32 of any number of uint32, as the kernels add up their beats."""
+    return int(np.add.reduce(words, axis=None, dtype=np.uint32))
 
 
 def byte_buffer(out: Bytes | None, size: int, name: str) -> Bytes:

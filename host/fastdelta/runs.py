@@ -17,10 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
-import numpy as np
-
-from fastdelta.arrays import Bytes
-from fastdelta.boards import Board, DeviceBuffer, KernelType, Run
+from fastdelta.boards import Board, KernelType, Run
 from fastdelta.errors import (
     AxiError,
     BoardError,
@@ -97,12 +94,6 @@ class Invocation:
 InvocationType = TypeVar("InvocationType", bound=Invocation)
 
 
-def wrong_bytes(buffer: DeviceBuffer, written: Bytes) -> int:
-    """Copy a buffer from the card and return how many of its first bytes are not as written."""
-    buffer.sync_from_device()
-    return int(np.count_nonzero(np.asarray(buffer)[: written.size] != written))
-
-
 class RunQueue(ABC, Generic[KernelType, InvocationType]):
     """The runs in flight of one kernel, oldest first.
 
@@ -117,8 +108,6 @@ class RunQueue(ABC, Generic[KernelType, InvocationType]):
     ----------
     lock : RLock
         Held by whoever changes the queue.
-    check_memory : bool
-        Compare the inputs of each run on the card with what was written, after the run.
     broken : str or None
         Why the card cannot be used any more.
     """
@@ -129,7 +118,6 @@ class RunQueue(ABC, Generic[KernelType, InvocationType]):
     def __init__(self, board: Board[KernelType], timeout: float) -> None:
         self.lock = threading.RLock()
         self.broken: str | None = None
-        self.check_memory = False
         self.timeout = timeout
         self._board = board
         self._in_flight: deque[InvocationType] = deque()
@@ -236,12 +224,20 @@ class RunQueue(ABC, Generic[KernelType, InvocationType]):
             f"({cause})."
         )
 
-    def _memory_error(self, invocation: InvocationType, argument: str, wrong: int) -> str:
-        """Return the message for memory that does not hold what was written."""
+    def _input_error(self, invocation: InvocationType, argument: str) -> str:
+        """Return the message for an input of which the kernel read something else."""
         return (
-            f"{wrong} bytes of the inputs of {invocation.description} in the bank of {argument} on "
-            f"{self.board_name} are not those that the host wrote: memory has changed them, or "
-            "they were not copied to the card. The result is thrown away."
+            f"the kernel did not read from the bank of {argument} what the host wrote for "
+            f"{invocation.description} on {self.board_name}, as the checksums differ: memory has "
+            "changed it, or it was not copied to the card. The result is thrown away."
+        )
+
+    def _output_error(self, invocation: InvocationType, what: str) -> str:
+        """Return the message for something that is not as the kernel wrote it."""
+        return (
+            f"{what} of {invocation.description} on {self.board_name} did not come back as the "
+            "kernel wrote it, as the checksums differ: memory has changed it, or it was not copied "
+            "from the card. The result is thrown away."
         )
 
     def _status_error(

@@ -266,18 +266,18 @@ class PrefillShape:
 
     @property
     def q_block_bytes(self) -> int:
-        """Bytes of one query block: multipliers, exponents and channels."""
-        return (3 + self.head_dim) * self.block
+        """Bytes of one query block: multipliers, exponents and channels, and a check beat."""
+        return (3 + self.head_dim) * self.block + self.beat_bytes
 
     @property
     def k_block_bytes(self) -> int:
-        """Bytes of one key block: shifts and channels."""
-        return (1 + self.head_dim) * self.block
+        """Bytes of one key block: shifts and channels, and a check beat."""
+        return (1 + self.head_dim) * self.block + self.beat_bytes
 
     @property
     def v_block_bytes(self) -> int:
-        """Bytes of one value block."""
-        return self.head_dim * self.block
+        """Bytes of one value block, with a check beat."""
+        return self.head_dim * self.block + self.beat_bytes
 
     @property
     def o_block_bytes(self) -> int:

@@ -4,7 +4,7 @@ set kernel {
   name      prefill_kernel
   vendor    fastdelta
   library   kernel
-  version   1.0
+  version   2.0
   protocol  ap_ctrl_chain
   range     4096
   file_list ../../rtl/prefill/prefill.f

@@ -64,7 +64,7 @@ module decode_control #(
 
     output wire [     31:0] version,
     input  wire [      3:0] status,
-    input  wire [13*32-1:0] counters  // words 3 to 15 of the result block, word 3 lowest
+    input  wire [16*32-1:0] counters  // words 3 to 18 of the result block, word 3 lowest
 );
 
   reg  done;
@@ -164,7 +164,10 @@ module decode_control #(
       .hwif_in_bursts_value         (counters[9*32+:32]),
       .hwif_in_output_stalls_value  (counters[10*32+:32]),
       .hwif_in_contexts_lost_value  (counters[11*32+:32]),
-      .hwif_in_runs_value           (counters[12*32+:32])
+      .hwif_in_runs_value           (counters[12*32+:32]),
+      .hwif_in_qk_checksum_value    (counters[13*32+:32]),
+      .hwif_in_v_checksum_value     (counters[14*32+:32]),
+      .hwif_in_o_checksum_value     (counters[15*32+:32])
   );
 
 endmodule

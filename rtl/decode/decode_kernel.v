@@ -122,7 +122,7 @@ module decode_kernel #(
   wire [         31:0] watchdog;
   wire [         31:0] version;
   wire [          3:0] status;
-  wire [    13*32-1:0] counters;
+  wire [    16*32-1:0] counters;
 
   wire                 core_flush;
   wire                 core_valid;
@@ -160,6 +160,9 @@ module decode_kernel #(
   wire                 o_error;
   wire [         31:0] o_beats;
   wire [         31:0] o_bursts;
+  wire [         31:0] qk_checksum;
+  wire [         31:0] v_checksum;
+  wire [         31:0] o_checksum;
 
   wire [BUS_WIDTH-1:0] qk_tdata;
   wire                 qk_tvalid;
@@ -291,6 +294,9 @@ module decode_kernel #(
       .o_error            (o_error),
       .o_beats            (o_beats),
       .o_bursts           (o_bursts),
+      .qk_checksum        (qk_checksum),
+      .v_checksum         (v_checksum),
+      .o_checksum         (o_checksum),
       .report             (report),
       .report_tdata       (report_tdata),
       .report_tvalid      (report_tvalid),
@@ -410,6 +416,39 @@ module decode_kernel #(
       .m_axi_bresp  (m_axi_o_bresp),
       .m_axi_bvalid (m_axi_o_bvalid),
       .m_axi_bready (m_axi_o_bready)
+  );
+
+  // Beats that a cancelled mover sends only to complete a burst write no byte.
+  wire o_beat_written = m_axi_o_wvalid && m_axi_o_wready && m_axi_o_wstrb[0];
+
+  beat_checksum #(
+      .DATA_WIDTH(BUS_WIDTH)
+  ) qk_check (
+      .clk     (ap_clk),
+      .clear   (taken || !ap_rst_n),
+      .valid   (m_axi_qk_rvalid && m_axi_qk_rready),
+      .data    (m_axi_qk_rdata),
+      .checksum(qk_checksum)
+  );
+
+  beat_checksum #(
+      .DATA_WIDTH(BUS_WIDTH)
+  ) v_check (
+      .clk     (ap_clk),
+      .clear   (taken || !ap_rst_n),
+      .valid   (m_axi_v_rvalid && m_axi_v_rready),
+      .data    (m_axi_v_rdata),
+      .checksum(v_checksum)
+  );
+
+  beat_checksum #(
+      .DATA_WIDTH(BUS_WIDTH)
+  ) o_check (
+      .clk     (ap_clk),
+      .clear   (taken || !ap_rst_n),
+      .valid   (o_beat_written && !report),
+      .data    (m_axi_o_wdata),
+      .checksum(o_checksum)
   );
 
   decode_core #(

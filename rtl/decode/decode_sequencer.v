@@ -10,7 +10,8 @@
 //             without a result block. An error answer of memory does not stop a run: its data is
 //             worthless but keeps the core going, and the status says so at the end.
 //             The first reason for which a run fails is its status.
-// Latency:    launch 2 cycles after start; an illegal run writes its result block 2 cycles after start.
+// Latency:    launch 2 cycles after start; the result block leaves 1024 / BUS_WIDTH + 4 cycles after the
+//             run, as its check word is added up first.
 // Throughput: one run at a time.
 // Limits:     a result address that is not aligned gets no result block.
 
@@ -43,7 +44,7 @@ module decode_sequencer #(
 
     input  wire [     31:0] version,
     output reg  [      3:0] status,
-    output wire [13*32-1:0] counters,  // words 3 to 15 of the result block, word 3 lowest
+    output wire [16*32-1:0] counters,  // words 3 to 18 of the result block, word 3 lowest
 
     output wire        core_flush,
     output wire        core_valid,
@@ -82,6 +83,10 @@ module decode_sequencer #(
     input  wire        o_error,
     input  wire [31:0] o_beats,
     input  wire [31:0] o_bursts,
+    // Sums of the words that went over the ports since taken, without the result block.
+    input  wire [31:0] qk_checksum,
+    input  wire [31:0] v_checksum,
+    input  wire [31:0] o_checksum,
 
     output wire                 report,        // the write mover's data is the result block
     output wire [BUS_WIDTH-1:0] report_tdata,
@@ -116,18 +121,20 @@ module decode_sequencer #(
   localparam [31:0] V_TOKEN_BEATS = VALUE_HEADS * (1 + HALF_BEATS);
   localparam [31:0] O_TOKEN_BEATS = VALUE_HEADS * WORD_BEATS;
   localparam [31:0] STATE_BEATS = VALUE_HEADS * (1 + HEAD_DIM * WORD_BEATS);
-  localparam [31:0] RESULT_BEATS = 512 / BUS_WIDTH;
+  localparam integer RESULT_BITS = 1024;
+  localparam [31:0] RESULT_BEATS = RESULT_BITS / BUS_WIDTH;
   localparam [31:0] CONTEXT_COUNT = CONTEXTS;
 
   // States of a run.
-  localparam [2:0] IDLE = 3'd0;
-  localparam [2:0] CHECK = 3'd1;
-  localparam [2:0] LAUNCH = 3'd2;  // the movers get their commands
-  localparam [2:0] WORK = 3'd3;  // until the core is done
-  localparam [2:0] SETTLE = 3'd4;  // until the movers are idle
-  localparam [2:0] GIVE_UP = 3'd5;  // the watchdog expired: until the movers are idle
-  localparam [2:0] REPORT = 3'd6;  // the write mover gets the command for the result block
-  localparam [2:0] FINISH = 3'd7;  // until the result block is written
+  localparam [3:0] IDLE = 4'd0;
+  localparam [3:0] CHECK = 4'd1;
+  localparam [3:0] LAUNCH = 4'd2;  // the movers get their commands
+  localparam [3:0] WORK = 4'd3;  // until the core is done
+  localparam [3:0] SETTLE = 4'd4;  // until the movers are idle
+  localparam [3:0] GIVE_UP = 4'd5;  // the watchdog expired: until the movers are idle
+  localparam [3:0] SUM = 4'd6;  // the check word of the result block is added up
+  localparam [3:0] REPORT = 4'd7;  // the write mover gets the command for the result block
+  localparam [3:0] FINISH = 4'd8;  // until the result block is written
 
   // Product with a constant of few set bits, in adders.
   function automatic [31:0] beats_of_tokens(input [15:0] number, input [31:0] beats_of_token);
@@ -140,7 +147,7 @@ module decode_sequencer #(
     end
   endfunction
 
-  reg [2:0] state;
+  reg [3:0] state;
 
   // --- Arguments of the run
 
@@ -204,7 +211,9 @@ module decode_sequencer #(
   wire settled = state == SETTLE && movers_are_idle;
   wire reported = state == FINISH && !o_busy;
   wire given_up = state == GIVE_UP && movers_are_idle;
-  wire in_time = settled || reported || state == IDLE || state == CHECK || state == REPORT;
+  wire summed;
+  wire in_time = settled || reported || state == IDLE || state == CHECK || state == SUM
+                 || state == REPORT;
   wire expires = watched && time_left == 32'd0 && state != GIVE_UP && !in_time;
 
   assign taken        = state == IDLE && start;
@@ -222,12 +231,13 @@ module decode_sequencer #(
         IDLE: if (start) state <= CHECK;
         CHECK: begin
           if (verdict == OK) state <= LAUNCH;
-          else if (result_is_aligned) state <= REPORT;
+          else if (result_is_aligned) state <= SUM;
           else state <= FINISH;
         end
         LAUNCH: state <= WORK;
         WORK: if (core_done) state <= SETTLE;
-        SETTLE: if (movers_are_idle) state <= REPORT;
+        SETTLE: if (movers_are_idle) state <= SUM;
+        SUM: if (summed) state <= REPORT;
         REPORT: state <= FINISH;
         FINISH: if (!o_busy) state <= IDLE;
         default: if (movers_are_idle) state <= IDLE;  // GIVE_UP
@@ -341,6 +351,9 @@ module decode_sequencer #(
   reg [31:0] runs;
 
   assign counters = {
+    o_checksum,
+    v_checksum,
+    qk_checksum,
     runs,
     contexts_lost,
     output_stalls,
@@ -393,23 +406,49 @@ module decode_sequencer #(
 
   // --- Result block
 
-  reg [2:0] beats_left;
-  reg [1:0] beat_index;
-  wire [511:0] block = {counters, version, 28'd0, status, MAGIC};
+  // Its last word makes the sum of all words zero.
+  reg  [ 5:0] sum_step;
+  reg  [ 5:0] beats_left;
+  reg  [ 5:0] beat_index;
+  wire [31:0] block_checksum;
 
+  wire        summing = state == SUM;
+  wire [ 5:0] result_beats = RESULT_BEATS[5:0];
+  wire [31:0] check_word = summing ? 32'd0 : 32'd0 - block_checksum;
+  wire [RESULT_BITS-1:0] block = {
+    check_word, {RESULT_BITS - 19 * 32 - 32{1'b0}}, counters, version, 28'd0, status, MAGIC
+  };
+  wire [5:0] shown_beat = summing ? sum_step : beat_index;
+
+  assign summed        = sum_step == result_beats + 6'd2;
   assign report        = state == REPORT || state == FINISH;
-  assign report_tvalid = beats_left != 3'd0;
-  assign report_tdata  = block[beat_index*BUS_WIDTH+:BUS_WIDTH];
+  assign report_tvalid = beats_left != 6'd0;
+  assign report_tdata  = block[shown_beat*BUS_WIDTH+:BUS_WIDTH];
+
+  beat_checksum #(
+      .DATA_WIDTH(BUS_WIDTH)
+  ) check (
+      .clk     (clk),
+      .clear   (!summing && !report),
+      .valid   (summing && sum_step < result_beats),
+      .data    (report_tdata),
+      .checksum(block_checksum)
+  );
+
+  always @(posedge clk) begin
+    if (summing) sum_step <= sum_step + 6'd1;
+    else sum_step <= 6'd0;
+  end
 
   always @(posedge clk) begin
     if (!rst_n || state == GIVE_UP) begin
-      beats_left <= 3'd0;
+      beats_left <= 6'd0;
     end else if (state == REPORT) begin
-      beats_left <= RESULT_BEATS[2:0];
-      beat_index <= 2'd0;
+      beats_left <= result_beats;
+      beat_index <= 6'd0;
     end else if (report_tvalid && report_tready) begin
-      beats_left <= beats_left - 3'd1;
-      beat_index <= beat_index + 2'd1;
+      beats_left <= beats_left - 6'd1;
+      beat_index <= beat_index + 6'd1;
     end
   end
 

@@ -1,6 +1,7 @@
 # The prefill kernel, a file before those that instantiate it.
 common/delay_line.v
 common/stream_fifo.v
+common/beat_checksum.v
 common/axi_burst_planner.v
 common/axi_read_mover.v
 common/axi_write_mover.v
@@ -42,6 +43,7 @@ prefill/index_emitter.v
 prefill/index_generator.v
 prefill/generated/prefill_registers.sv
 prefill/block_address.v
+prefill/block_check.v
 prefill/word_packer.v
 prefill/prefill_control.v
 prefill/prefill_counters.v

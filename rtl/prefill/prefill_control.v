@@ -81,7 +81,7 @@ module prefill_control #(
 
     output wire [     31:0] version,
     input  wire [      3:0] status,
-    input  wire [36*32-1:0] counters  // words 3 and on of the result block, word 3 lowest
+    input  wire [42*32-1:0] counters  // words 3 and on of the result block, word 3 lowest
 );
 
   reg  done;
@@ -223,7 +223,13 @@ module prefill_control #(
       .hwif_in_starved_cycles_high_value  (counters[32*32+:32]),
       .hwif_in_empty_rows_value           (counters[33*32+:32]),
       .hwif_in_kv_heads_done_value        (counters[34*32+:32]),
-      .hwif_in_runs_value                 (counters[35*32+:32])
+      .hwif_in_runs_value                 (counters[35*32+:32]),
+      .hwif_in_q_checksum_value           (counters[36*32+:32]),
+      .hwif_in_k_checksum_value           (counters[37*32+:32]),
+      .hwif_in_v_checksum_value           (counters[38*32+:32]),
+      .hwif_in_o_checksum_value           (counters[39*32+:32]),
+      .hwif_in_jobs_read_checksum_value   (counters[40*32+:32]),
+      .hwif_in_jobs_written_checksum_value(counters[41*32+:32])
   );
 
 endmodule

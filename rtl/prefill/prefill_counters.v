@@ -4,14 +4,14 @@
 //
 // Protocol:   taken clears all but runs. Values of a unit (unit_*) count from the start of a phase;
 //             they are shown while the phase goes on and added up at its end.
-// Latency:    1 cycle; the units' values none.
+// Latency:    1 cycle; the units' values and the checksums none.
 // Throughput: one event of each kind a cycle.
 // Limits:     32 bits where the list says so, else 64; they wrap.
 
 `default_nettype none
 
 module prefill_counters #(
-    parameter WORDS = 36  // as many as there are
+    parameter WORDS = 42  // as many as there are
 ) (
     input wire clk,
     input wire rst_n,
@@ -44,6 +44,14 @@ module prefill_counters #(
     input wire       jobs_beat_read,
     input wire       jobs_beat_written,
     input wire [5:0] burst,             // one bit for each address channel
+
+    // Sums of the words that went over the ports since taken, without the result block.
+    input wire [31:0] q_checksum,
+    input wire [31:0] k_checksum,
+    input wire [31:0] v_checksum,
+    input wire [31:0] o_checksum,
+    input wire [31:0] jobs_read_checksum,
+    input wire [31:0] jobs_written_checksum,
 
     output wire [WORDS*32-1:0] counters  // words 3 and on of the result block, word 3 lowest
 );
@@ -98,6 +106,12 @@ module prefill_counters #(
                            + {2'd0, burst[3]} + {2'd0, burst[4]} + {2'd0, burst[5]};
 
   assign counters = {
+    jobs_written_checksum,
+    jobs_read_checksum,
+    o_checksum,
+    v_checksum,
+    k_checksum,
+    q_checksum,
     runs,
     kv_heads_done,
     all_empty_rows,

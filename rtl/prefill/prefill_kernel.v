@@ -158,11 +158,12 @@ module prefill_kernel #(
 
   localparam BLOCK = ROW_ARRAYS * ARRAY_ROWS;
   localparam BEAT_BYTES = BUS_WIDTH / 8;
-  localparam Q_BYTES = (3 + HEAD_DIM) * BLOCK;
-  localparam K_BYTES = (1 + HEAD_DIM) * BLOCK;
-  localparam V_BYTES = HEAD_DIM * BLOCK;
+  // Bytes of the blocks in memory; those that are read end with a check beat.
+  localparam Q_BYTES = (3 + HEAD_DIM) * BLOCK + BEAT_BYTES;
+  localparam K_BYTES = (1 + HEAD_DIM) * BLOCK + BEAT_BYTES;
+  localparam V_BYTES = HEAD_DIM * BLOCK + BEAT_BYTES;
   localparam O_BYTES = 2 * HEAD_DIM * BLOCK;
-  localparam COUNTER_WORDS = 36;
+  localparam COUNTER_WORDS = 42;
   localparam MAX_BURST = 64;
   localparam READ_FIFO_BEATS = 256;
   localparam WRITE_FIFO_BEATS = 64;
@@ -323,6 +324,9 @@ module prefill_kernel #(
   wire                        q_cmd_ready;
   wire                 [63:0] q_cmd_address;
   wire                 [31:0] q_cmd_beats;
+  wire        [BUS_WIDTH-1:0] checked_q_tdata;
+  wire                        checked_q_tvalid;
+  wire                        checked_q_tready;
   wire        [BUS_WIDTH-1:0] q_tdata;
   wire                        q_tvalid;
   wire                        q_tready;
@@ -335,6 +339,9 @@ module prefill_kernel #(
   wire                        k_cmd_ready;
   wire                 [63:0] k_cmd_address;
   wire                 [31:0] k_cmd_beats;
+  wire        [BUS_WIDTH-1:0] checked_k_tdata;
+  wire                        checked_k_tvalid;
+  wire                        checked_k_tready;
   wire        [BUS_WIDTH-1:0] k_tdata;
   wire                        k_tvalid;
   wire                        k_tready;
@@ -347,6 +354,9 @@ module prefill_kernel #(
   wire                        v_cmd_ready;
   wire                 [63:0] v_cmd_address;
   wire                 [31:0] v_cmd_beats;
+  wire        [BUS_WIDTH-1:0] checked_v_tdata;
+  wire                        checked_v_tvalid;
+  wire                        checked_v_tready;
   wire        [BUS_WIDTH-1:0] v_tdata;
   wire                        v_tvalid;
   wire                        v_tready;
@@ -382,6 +392,12 @@ module prefill_kernel #(
   wire                        packed_tvalid;
   wire                        packed_tready;
   wire                        o_write_cmd_ready;
+  wire                 [31:0] q_checksum;
+  wire                 [31:0] k_checksum;
+  wire                 [31:0] v_checksum;
+  wire                 [31:0] o_checksum;
+  wire                 [31:0] jobs_read_checksum;
+  wire                 [31:0] jobs_written_checksum;
   wire                        o_write_tready;
 
   wire                        unused_q_error;
@@ -583,6 +599,12 @@ module prefill_kernel #(
       .jobs_beat_read   (m_axi_jobs_rvalid && m_axi_jobs_rready),
       .jobs_beat_written(jobs_beat_written),
       .burst            (burst),
+      .q_checksum       (q_checksum),
+      .k_checksum       (k_checksum),
+      .v_checksum       (v_checksum),
+      .o_checksum       (o_checksum),
+      .jobs_read_checksum(jobs_read_checksum),
+      .jobs_written_checksum(jobs_written_checksum),
       .counters         (counters)
   );
 
@@ -1001,9 +1023,9 @@ module prefill_kernel #(
       .m_axi_rresp  (m_axi_q_rresp),
       .m_axi_rvalid (m_axi_q_rvalid),
       .m_axi_rready (m_axi_q_rready),
-      .m_axis_tdata (q_tdata),
-      .m_axis_tvalid(q_tvalid),
-      .m_axis_tready(q_tready)
+      .m_axis_tdata (checked_q_tdata),
+      .m_axis_tvalid(checked_q_tvalid),
+      .m_axis_tready(checked_q_tready)
   );
 
   axi_read_mover #(
@@ -1038,9 +1060,9 @@ module prefill_kernel #(
       .m_axi_rresp  (m_axi_k_rresp),
       .m_axi_rvalid (m_axi_k_rvalid),
       .m_axi_rready (m_axi_k_rready),
-      .m_axis_tdata (k_tdata),
-      .m_axis_tvalid(k_tvalid),
-      .m_axis_tready(k_tready)
+      .m_axis_tdata (checked_k_tdata),
+      .m_axis_tvalid(checked_k_tvalid),
+      .m_axis_tready(checked_k_tready)
   );
 
   axi_read_mover #(
@@ -1075,9 +1097,9 @@ module prefill_kernel #(
       .m_axi_rresp  (m_axi_v_rresp),
       .m_axi_rvalid (m_axi_v_rvalid),
       .m_axi_rready (m_axi_v_rready),
-      .m_axis_tdata (v_tdata),
-      .m_axis_tvalid(v_tvalid),
-      .m_axis_tready(v_tready)
+      .m_axis_tdata (checked_v_tdata),
+      .m_axis_tvalid(checked_v_tvalid),
+      .m_axis_tready(checked_v_tready)
   );
 
   axi_read_mover #(
@@ -1199,6 +1221,52 @@ module prefill_kernel #(
       .m_axi_bready (m_axi_o_bready)
   );
 
+  // Check beats end here.
+  block_check #(
+      .BLOCK_BEATS(Q_BYTES / BEAT_BYTES - 1),
+      .BUS_WIDTH  (BUS_WIDTH)
+  ) q_strip (
+      .clk          (ap_clk),
+      .rst_n        (ap_rst_n),
+      .flush        (cancel),
+      .s_axis_tdata (checked_q_tdata),
+      .s_axis_tvalid(checked_q_tvalid),
+      .s_axis_tready(checked_q_tready),
+      .m_axis_tdata (q_tdata),
+      .m_axis_tvalid(q_tvalid),
+      .m_axis_tready(q_tready)
+  );
+
+  block_check #(
+      .BLOCK_BEATS(K_BYTES / BEAT_BYTES - 1),
+      .BUS_WIDTH  (BUS_WIDTH)
+  ) k_strip (
+      .clk          (ap_clk),
+      .rst_n        (ap_rst_n),
+      .flush        (cancel),
+      .s_axis_tdata (checked_k_tdata),
+      .s_axis_tvalid(checked_k_tvalid),
+      .s_axis_tready(checked_k_tready),
+      .m_axis_tdata (k_tdata),
+      .m_axis_tvalid(k_tvalid),
+      .m_axis_tready(k_tready)
+  );
+
+  block_check #(
+      .BLOCK_BEATS(V_BYTES / BEAT_BYTES - 1),
+      .BUS_WIDTH  (BUS_WIDTH)
+  ) v_strip (
+      .clk          (ap_clk),
+      .rst_n        (ap_rst_n),
+      .flush        (cancel),
+      .s_axis_tdata (checked_v_tdata),
+      .s_axis_tvalid(checked_v_tvalid),
+      .s_axis_tready(checked_v_tready),
+      .m_axis_tdata (v_tdata),
+      .m_axis_tvalid(v_tvalid),
+      .m_axis_tready(v_tready)
+  );
+
   wire blocks_busy = q_blocks_busy || k_blocks_busy || v_blocks_busy || o_blocks_busy;
   wire units_idle = engine_idle && !cache_busy && !generator_busy && !reader_busy && !blocks_busy
                     && !packer_busy && !list_write_cmd_valid;
@@ -1237,6 +1305,68 @@ module prefill_kernel #(
     m_axi_k_arvalid && m_axi_k_arready,
     m_axi_q_arvalid && m_axi_q_arready
   };
+
+  // --- Checksums
+
+  beat_checksum #(
+      .DATA_WIDTH(BUS_WIDTH)
+  ) q_check (
+      .clk     (ap_clk),
+      .clear   (taken || !ap_rst_n),
+      .valid   (m_axi_q_rvalid && m_axi_q_rready),
+      .data    (m_axi_q_rdata),
+      .checksum(q_checksum)
+  );
+
+  beat_checksum #(
+      .DATA_WIDTH(BUS_WIDTH)
+  ) k_check (
+      .clk     (ap_clk),
+      .clear   (taken || !ap_rst_n),
+      .valid   (m_axi_k_rvalid && m_axi_k_rready),
+      .data    (m_axi_k_rdata),
+      .checksum(k_checksum)
+  );
+
+  beat_checksum #(
+      .DATA_WIDTH(BUS_WIDTH)
+  ) v_check (
+      .clk     (ap_clk),
+      .clear   (taken || !ap_rst_n),
+      .valid   (m_axi_v_rvalid && m_axi_v_rready),
+      .data    (m_axi_v_rdata),
+      .checksum(v_checksum)
+  );
+
+  beat_checksum #(
+      .DATA_WIDTH(BUS_WIDTH)
+  ) o_check (
+      .clk     (ap_clk),
+      .clear   (taken || !ap_rst_n),
+      .valid   (o_beat_written && !report),
+      .data    (m_axi_o_wdata),
+      .checksum(o_checksum)
+  );
+
+  beat_checksum #(
+      .DATA_WIDTH(BUS_WIDTH)
+  ) jobs_read_check (
+      .clk     (ap_clk),
+      .clear   (taken || !ap_rst_n),
+      .valid   (m_axi_jobs_rvalid && m_axi_jobs_rready),
+      .data    (m_axi_jobs_rdata),
+      .checksum(jobs_read_checksum)
+  );
+
+  beat_checksum #(
+      .DATA_WIDTH(BUS_WIDTH)
+  ) jobs_written_check (
+      .clk     (ap_clk),
+      .clear   (taken || !ap_rst_n),
+      .valid   (jobs_beat_written),
+      .data    (m_axi_jobs_wdata),
+      .checksum(jobs_written_checksum)
+  );
 
 endmodule
 

@@ -10,7 +10,9 @@
 //             The first failure is the status of the run. A failure in a phase stops the run: movers
 //             are cancelled and the units held in reset until the movers are idle; then the result
 //             block is written, except after a time-out. The watchdog counts from start.
-// Latency:    first phase 18 cycles after start, as the blocks of the prompt are counted by a division.
+// Latency:    first phase 18 cycles after start, as the blocks of the prompt are counted by a division;
+//             the result block leaves 2048 / BUS_WIDTH + 4 cycles after the last phase, as its check
+//             word is added up first.
 // Throughput: one run at a time.
 // Limits:     a result address that is not aligned gets no result block.
 
@@ -22,7 +24,7 @@ module prefill_sequencer #(
     parameter MAX_BLOCKS    = 256,  // blocks of the longest prompt, a power of two: 2 to 2048
     parameter MAX_GROUP     = 8,    // query heads of a KV head: 1 to 8
     parameter BUS_WIDTH     = 512,  // bits of a beat, a power of two: 64 to 512
-    parameter COUNTER_WORDS = 36    // words of the result block behind the version: 1 to 61
+    parameter COUNTER_WORDS = 42    // words of the result block behind the version: 1 to 60
 ) (
     input wire clk,
     input wire rst_n,
@@ -114,7 +116,7 @@ module prefill_sequencer #(
     if (MAX_GROUP < 1 || MAX_GROUP > 8) begin : g_max_group
       illegal_parameter_MAX_GROUP stop ();
     end
-    if (COUNTER_WORDS < 1 || COUNTER_WORDS > 61) begin : g_counter_words
+    if (COUNTER_WORDS < 1 || COUNTER_WORDS > 60) begin : g_counter_words
       illegal_parameter_COUNTER_WORDS stop ();
     end
   endgenerate
@@ -138,11 +140,8 @@ module prefill_sequencer #(
   localparam [31:0] MAGIC = 32'h31504446;  // "FDP1"
   localparam RESULT_BITS = 2048;
   localparam RESULT_BEATS = RESULT_BITS / BUS_WIDTH;
-  localparam BEAT_INDEX_BITS = $clog2(RESULT_BEATS);
   localparam [31:0] MAX_TOKENS = MAX_BLOCKS * BLOCK;
   localparam [19:0] FIRST_DIVISOR = BLOCK << 11;
-  localparam [BEAT_INDEX_BITS:0] ONE_BEAT = 1;
-  localparam [BEAT_INDEX_BITS:0] NO_BEAT = 0;
 
   // States of a run.
   localparam [3:0] IDLE = 4'd0;
@@ -155,6 +154,7 @@ module prefill_sequencer #(
   localparam [3:0] GIVE_UP = 4'd7;  // the watchdog expired: until the movers are idle
   localparam [3:0] REPORT = 4'd8;  // the write mover gets the command for the result block
   localparam [3:0] FINISH = 4'd9;  // until the result block is written
+  localparam [3:0] SUM = 4'd10;  // the check word of the result block is added up
 
   reg [3:0] state;
 
@@ -290,6 +290,7 @@ module prefill_sequencer #(
   wire attention_ends = attending && reader_is_done && quiet;
   wire last_kv_head = kv_head == run_kv_heads[15:0] - 16'd1;
   wire reported = state == FINISH && !report_busy;
+  wire summed;
   wire given_up = state == GIVE_UP && movers_idle;
 
   reg [3:0] failure;
@@ -322,7 +323,7 @@ module prefill_sequencer #(
   assign phase_ends      = (indexing || attending)
                            && (failing || expires || index_ends || attention_ends);
   assign kv_head_done    = attention_ends && !failing;
-  assign working         = running && state != REPORT && state != FINISH;
+  assign working         = running && state != SUM && state != REPORT && state != FINISH;
 
   always @(posedge clk) begin
     if (!rst_n) state <= IDLE;
@@ -334,15 +335,16 @@ module prefill_sequencer #(
         CHECK:
         if (checked) begin
           if (verdict == OK) state <= is_list ? LAUNCH_ATTENTION : LAUNCH;
-          else if (result_is_aligned) state <= REPORT;
+          else if (result_is_aligned) state <= SUM;
           else state <= FINISH;
         end
         LAUNCH: state <= INDEX_PHASE;
         INDEX_PHASE: if (index_ends) state <= LAUNCH_ATTENTION;
         LAUNCH_ATTENTION: state <= ATTENTION_PHASE;
         ATTENTION_PHASE:
-        if (attention_ends) state <= last_kv_head ? REPORT : is_list ? LAUNCH_ATTENTION : LAUNCH;
-        STOP: if (movers_idle) state <= REPORT;
+        if (attention_ends) state <= last_kv_head ? SUM : is_list ? LAUNCH_ATTENTION : LAUNCH;
+        STOP: if (movers_idle) state <= SUM;
+        SUM: if (summed) state <= REPORT;
         REPORT: state <= FINISH;
         FINISH: if (!report_busy) state <= IDLE;
         default: if (movers_idle) state <= IDLE;  // GIVE_UP
@@ -380,28 +382,58 @@ module prefill_sequencer #(
 
   // --- Result block
 
-  reg [BEAT_INDEX_BITS:0] beats_left;
-  reg [BEAT_INDEX_BITS-1:0] beat_index;
-  wire [RESULT_BITS-1:0] block = {
-    {RESULT_BITS - 96 - 32 * COUNTER_WORDS{1'b0}}, counters, version, 28'd0, status, MAGIC
-  };
+  // Its last word makes the sum of all words zero.
+  reg  [ 5:0] sum_step;
+  reg  [ 5:0] beats_left;
+  reg  [ 5:0] beat_index;
+  wire [31:0] block_checksum;
 
+  wire        summing = state == SUM;
+  wire [ 5:0] result_beats = RESULT_BEATS[5:0];
+  wire [31:0] check_word = summing ? 32'd0 : 32'd0 - block_checksum;
+  wire [RESULT_BITS-1:0] block = {
+    check_word,
+    {RESULT_BITS - 96 - 32 * COUNTER_WORDS - 32{1'b0}},
+    counters,
+    version,
+    28'd0,
+    status,
+    MAGIC
+  };
+  wire [5:0] shown_beat = summing ? sum_step : beat_index;
+
+  assign summed         = sum_step == result_beats + 6'd2;
   assign report         = state == REPORT || state == FINISH;
   assign report_launch  = state == REPORT;
   assign report_address = run_result;
   assign report_beats   = RESULT_BEATS;
-  assign report_tvalid  = beats_left != NO_BEAT;
-  assign report_tdata   = block[beat_index*BUS_WIDTH+:BUS_WIDTH];
+  assign report_tvalid  = beats_left != 6'd0;
+  assign report_tdata   = block[shown_beat*BUS_WIDTH+:BUS_WIDTH];
+
+  beat_checksum #(
+      .DATA_WIDTH(BUS_WIDTH)
+  ) check (
+      .clk     (clk),
+      .clear   (!summing && !report),
+      .valid   (summing && sum_step < result_beats),
+      .data    (report_tdata),
+      .checksum(block_checksum)
+  );
+
+  always @(posedge clk) begin
+    if (summing) sum_step <= sum_step + 6'd1;
+    else sum_step <= 6'd0;
+  end
 
   always @(posedge clk) begin
     if (!rst_n || state == GIVE_UP) begin
-      beats_left <= NO_BEAT;
+      beats_left <= 6'd0;
     end else if (state == REPORT) begin
-      beats_left <= RESULT_BEATS[BEAT_INDEX_BITS:0];
-      beat_index <= {BEAT_INDEX_BITS{1'b0}};
+      beats_left <= result_beats;
+      beat_index <= 6'd0;
     end else if (report_tvalid && report_tready) begin
-      beats_left <= beats_left - ONE_BEAT;
-      beat_index <= beat_index + ONE_BEAT[BEAT_INDEX_BITS-1:0];
+      beats_left <= beats_left - 6'd1;
+      beat_index <= beat_index + 6'd1;
     end
   end
 

@@ -321,7 +321,7 @@ def address_of(engine: Any, argument: str) -> int:
 @pytest.mark.parametrize("bit", [3, 3000])
 def test_flipped_bits_in_the_inputs(rig, clean, bit) -> None:
     for argument in rig.inputs_of_a_run:
-        with opened(rig, check_memory=True) as engine:
+        with opened(rig) as engine:
             left = rig.leave_something(engine)
             rig.run(engine)
             with while_waiting(engine, rig) as job:
@@ -338,7 +338,7 @@ def test_flipped_bits_in_prepared_keys_and_values(clean) -> None:
     rig = RIGS["prefill"]
     prompt = rig.prompt
     for name in ("k", "v"):
-        with opened(rig, check_memory=True) as engine:
+        with opened(rig) as engine:
             resident = rig.leave_something(engine)
             resident.verify()
             card_of(engine).flip_bit(resident.part(name, range(1, 2)).device_address + 100, 6)
@@ -488,7 +488,7 @@ def test_a_full_bank(rig, clean) -> None:
 def test_a_forgotten_sync_to_the_card(rig, clean, monkeypatch, fresh) -> None:
     """Whether the card has what nobody wrote, or what an earlier run left there."""
     for argument in rig.inputs_of_a_run:
-        with opened(rig, check_memory=True, timeout=60) as engine:
+        with opened(rig, timeout=60) as engine:
             left = None if fresh else rig.leave_something(engine)
             if not fresh:
                 rig.larger_call(engine)

@@ -6,8 +6,14 @@ from __future__ import annotations
 import numpy as np
 from model_card import ModelCard
 
+from fastdelta.arrays import checksum
 from fastdelta.decode.packing import pack_output, pack_state, unpack_state, unpack_tokens
-from fastdelta.decode.results import RESULT_MAGIC
+from fastdelta.decode.results import (
+    RESULT_BLOCK_BYTES,
+    RESULT_MAGIC,
+    KernelCounters,
+    ResultBlock,
+)
 from fastdelta.reference.decode_model import BadStateError, DecodeModel
 from fastdelta.registers.decode import (
     FLAGS_BYPASS_GATES,
@@ -50,6 +56,7 @@ class DecodeBoard(ModelCard):
         self.runs += 1
         status, self.fail_next = self.fail_next or Status.OK, None
         saturations = norm_overflows = 0
+        moved = {"qk": (qk, 0), "v": (v, 0), "o": (o, 0)}  # address and bytes
         if status == Status.OK and command in (Command.DECODE, Command.DUMP) and self.lost[context]:
             status = Status.CONTEXT_LOST
         if status != Status.OK:
@@ -57,6 +64,11 @@ class DecodeBoard(ModelCard):
             kept = command == Command.DUMP or status in REFUSALS
             self.lost[context] |= not kept
         elif command == Command.DECODE:
+            moved = {
+                "qk": (qk, tokens * shape.qk_token_bytes),
+                "v": (v, tokens * shape.v_token_bytes),
+                "o": (o, tokens * shape.o_token_bytes),
+            }
             wire = unpack_tokens(
                 shape,
                 self.memory(qk, tokens * shape.qk_token_bytes),
@@ -71,6 +83,7 @@ class DecodeBoard(ModelCard):
             model.clear(context)
             self.lost[context] = False
         elif command == Command.LOAD:
+            moved["v"] = v, shape.state_bytes
             try:
                 counts = model.load(unpack_state(shape, self.memory(v, shape.state_bytes)), context)
                 saturations = counts.saturations
@@ -79,14 +92,25 @@ class DecodeBoard(ModelCard):
                 status = Status.BAD_STATE
                 self.lost[context] = True
         elif command == Command.DUMP:
+            moved["o"] = o, shape.state_bytes
             image, counts = model.dump(context)
             self.memory(o, shape.state_bytes)[:] = pack_state(shape, image)
             saturations = counts.saturations
         self.registers[Register.STATUS] = int(status)
         silent, self.silent_next = self.silent_next, False
         if status != Status.TIMEOUT and not silent:
-            cycles = CYCLES_PER_RUN + CYCLES_PER_TOKEN * tokens
-            words = [RESULT_MAGIC, status, VERSION_VALUE, tokens, cycles, 0, saturations]
             counts = [1, 2, 3, 4, 5, 6] if status not in REFUSALS else [0] * 6
-            words += [norm_overflows, *counts, sum(self.lost), self.runs]
-            self.memory(result, 64)[:] = np.array(words, np.uint32).view(np.uint8)
+            block = ResultBlock(
+                magic=RESULT_MAGIC,
+                status=status,
+                version=VERSION_VALUE,
+                tokens_done=tokens,
+                cycles=CYCLES_PER_RUN + CYCLES_PER_TOKEN * tokens,
+                counters=KernelCounters(saturations, norm_overflows, *counts),
+                contexts_lost=sum(self.lost),
+                runs=self.runs,
+                checksums=tuple(
+                    checksum(self.memory(*part).view(np.uint32)) for part in moved.values()
+                ),
+            )
+            self.memory(result, RESULT_BLOCK_BYTES)[:] = block.to_bytes()

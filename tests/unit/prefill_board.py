@@ -13,6 +13,7 @@ import dataclasses
 import numpy as np
 from model_card import ModelCard
 
+from fastdelta.arrays import checksum
 from fastdelta.prefill.job_lists import (
     JobFields,
     JobListError,
@@ -31,6 +32,7 @@ from fastdelta.prefill.packing import (
 from fastdelta.prefill.results import (
     RESULT_BLOCK_BYTES,
     RESULT_MAGIC,
+    PrefillChecksums,
     PrefillCounters,
     PrefillCycles,
     ResultBlock,
@@ -132,6 +134,7 @@ class PrefillBoard(ModelCard):
         assert window * group <= shape.slots
         status, self.fail_next = self.fail_next or Status.OK, None
         cycles, counters, lists = PrefillCycles(), PrefillCounters(), ()
+        sums = PrefillChecksums()
         if status == Status.OK:
             operands = self.operands(kv_heads, group, tokens, q, k, v)
             try:
@@ -155,21 +158,60 @@ class PrefillBoard(ModelCard):
                 shape, outputs
             )
             cycles, counters = self.count(mode, lists, window, flags, empty)
+            sums = self.checksums(mode, lists, window, flags, tokens, q, k, v, jobs, o, job_stride)
         self.registers[Register.STATUS] = int(status)
         silent, self.silent_next = self.silent_next, False
         if status != Status.TIMEOUT and not silent:
-            block = ResultBlock(RESULT_MAGIC, status, VERSION_VALUE, cycles, counters, self.runs)
+            block = ResultBlock(
+                RESULT_MAGIC, status, VERSION_VALUE, cycles, counters, self.runs, sums
+            )
             self.memory(result, RESULT_BLOCK_BYTES)[:] = block.to_bytes()
+
+    @staticmethod
+    def visits(part, window, flags):
+        """Visits of a list, and the KV blocks that come from memory for them."""
+        fields = JobFields.from_words(part.jobs)
+        found = set(zip(fields.query_block // window, fields.kv_block.tolist(), strict=True))
+        return found, {b for _, b in found} if flags & FLAGS_CACHE else [b for _, b in found]
+
+    def checksums(self, mode, lists, window, flags, tokens, q, k, v, jobs, o, stride):
+        """Add up what a run moves: queries once, KV blocks as `visits` says, outputs, lists."""
+        shape, blocks, group = self.shape, lists[0].blocks, lists[0].group
+        heads = len(lists) * group
+
+        def words(address, size):
+            return self.memory(address, size).view(np.uint32)
+
+        q_words = words(q, heads * shape.q_head_bytes(tokens)).reshape(heads, blocks + 1, -1)
+        past = {"k": (k, shape.k_head_bytes(tokens)), "v": (v, shape.v_head_bytes(tokens))}
+        sums = {"k": 0, "v": 0}
+        for head, part in enumerate(lists):
+            fetched = sorted(self.visits(part, window, flags)[1])
+            for name, (address, size) in past.items():
+                of_head = words(address + head * size, size).reshape(blocks, -1)
+                sums[name] += checksum(of_head[fetched])
+        read = sum(
+            checksum(words(jobs + head * stride, 4 * list_words(blocks, len(part.jobs))))
+            for head, part in enumerate(lists)
+        )
+        found = PrefillChecksums(
+            checksum(q_words[:, :blocks]),
+            sums["k"],
+            sums["v"],
+            checksum(words(o, heads * shape.o_head_bytes(tokens))),
+            read,
+            0 if mode == Mode.LIST else read,
+        )
+        return PrefillChecksums(*(value & 0xFFFFFFFF for value in vars(found).values()))
 
     def count(self, mode, lists, window, flags, empty):
         shape, blocks, group = self.shape, lists[0].blocks, lists[0].group
         jobs = sum(len(part.jobs) for part in lists)
         visits = misses = 0
         for part in lists:
-            fields = JobFields.from_words(part.jobs)
-            found = set(zip(fields.query_block // window, fields.kv_block, strict=True))
+            found, fetched = self.visits(part, window, flags)
             visits += len(found)
-            misses += len({b for _, b in found}) if flags & FLAGS_CACHE else len(found)
+            misses += len(fetched)
         heads = len(lists) * group
         tiles = 2 * heads * blocks if mode == Mode.INDEX else 0
         words = sum(list_words(blocks, len(part.jobs)) for part in lists)

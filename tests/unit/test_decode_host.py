@@ -421,32 +421,94 @@ def test_run_that_the_scheduler_gives_up_resets_the_card(engine, board, says, ki
 
 
 @pytest.mark.parametrize("argument", ["qk", "v"])
-def test_memory_check_notices_inputs_that_changed(board, argument):
-    with make_engine(board, check_memory=True) as engine:
-        first = tokens(5)
-        expected = engine.decode(*first).output
-        engine.decode(*first, context=1)
-        engine.clear()
-        execute = board.execute
+def test_inputs_that_changed_before_the_kernel_read_them_are_noticed(engine, board, argument):
+    first = tokens(5)
+    expected = engine.decode(*first).output
+    engine.decode(*first, context=1)
+    engine.clear()
+    execute = board.execute
 
-        def change_and_execute(command, context, count, flags, qk, v, *rest):
-            execute(command, context, count, flags, qk, v, *rest)
-            board.memory({"qk": qk, "v": v}[argument], 64)[33] ^= 4
+    def change_and_execute(command, context, count, flags, qk, v, *rest):
+        board.memory({"qk": qk, "v": v}[argument], 64)[33] ^= 4
+        execute(command, context, count, flags, qk, v, *rest)
 
-        board.execute = change_and_execute
-        words = rf"1 bytes of the inputs of decode of 5 tokens in the bank of {argument} "
-        with pytest.raises(MemoryFaultError, match=words) as caught:
-            engine.decode(*first)
+    board.execute = change_and_execute
+    words = rf"bank of {argument} what the host wrote for decode of 5 tokens on model"
+    with pytest.raises(MemoryFaultError, match=words) as caught:
+        engine.decode(*first)
+    assert caught.value.aftermath is Aftermath.CONTEXT_LOST
+    board.execute = execute
+    assert engine.context_state(1) is ContextState.RESIDENT
+    engine.clear()
+    np.testing.assert_array_equal(engine.decode(*first).output, expected)
+
+
+@pytest.mark.parametrize("command", ["decode", "dump"])
+def test_output_that_changed_after_the_kernel_wrote_it_is_noticed(engine, board, command):
+    first = tokens(5)
+    expected = engine.decode(*first).output
+    image = engine.dump_state()
+    execute = board.execute
+
+    def execute_and_change(*arguments):
+        execute(*arguments)
+        board.memory(arguments[6], 64)[7] ^= 0x80
+
+    board.execute = execute_and_change
+    words = "the output of .* did not come back as the kernel wrote it"
+    with pytest.raises(MemoryFaultError, match=words) as caught:
+        engine.decode(*first) if command == "decode" else engine.dump_state()
+    board.execute = execute
+    if command == "dump":  # which only reads the state
+        assert caught.value.aftermath is Aftermath.UNTOUCHED
+        np.testing.assert_array_equal(engine.dump_state().mantissa, image.mantissa)
+    else:
         assert caught.value.aftermath is Aftermath.CONTEXT_LOST
-        board.execute = execute
-        assert engine.context_state(1) is ContextState.RESIDENT
-        engine.clear()
-        np.testing.assert_array_equal(engine.decode(*first).output, expected)
-        engine.load_state(engine.dump_state(1))
-        board.fail_copies_back = True
-        with pytest.raises(KernelStatusError, match="could not copy"):
-            engine.decode(*first)
-        board.fail_copies_back = False
+        assert engine.context_state(0) is ContextState.LOST
+    engine.clear()
+    np.testing.assert_array_equal(engine.decode(*first).output, expected)
+
+
+def test_a_state_that_changed_on_its_way_into_the_kernel_is_lost(engine, board):
+    engine.decode(*tokens(5))
+    image = engine.dump_state()
+    execute = board.execute
+
+    def change_and_execute(*arguments):
+        board.memory(arguments[5], 64)[20] ^= 1
+        execute(*arguments)
+
+    board.execute = change_and_execute
+    with pytest.raises(MemoryFaultError, match="bank of v what the host wrote for load"):
+        engine.load_state(image)
+    board.execute = execute
+    assert engine.context_state(0) is ContextState.LOST
+    engine.load_state(image)
+    np.testing.assert_array_equal(engine.dump_state().mantissa, image.mantissa)
+
+
+@pytest.mark.parametrize("word", range(32))
+def test_every_word_of_the_result_block_is_checked(engine, board, word):
+    engine.decode(*tokens(2))
+    execute = board.execute
+
+    def execute_and_change(*arguments):
+        execute(*arguments)
+        board.memory(arguments[7], 128).view(np.uint32)[word] ^= 1 << word
+
+    board.execute = execute_and_change
+    with pytest.raises(MemoryFaultError, match="the result block of decode of 2 tokens"):
+        engine.decode(*tokens(2))
+    assert engine.context_state(0) is ContextState.LOST
+
+
+def change_block(block, index, change):
+    """Change a word of a result block such that its check word agrees."""
+    words = block.view(np.uint32)
+    old = int(words[index])
+    new = change(old)
+    words[-1] = (int(words[-1]) + old - new) % 2**32
+    words[index] = new
 
 
 def test_result_block_must_state_the_tokens_of_the_run(engine, board):
@@ -455,7 +517,7 @@ def test_result_block_must_state_the_tokens_of_the_run(engine, board):
 
     def change_and_execute(*arguments):
         execute(*arguments)
-        board.memory(arguments[7], 64).view(np.uint32)[3] ^= 1
+        change_block(board.memory(arguments[7], 128), 3, lambda tokens: tokens ^ 1)
 
     board.execute = change_and_execute
     with pytest.raises(KernelStatusError, match="result block that states 3 tokens"):
@@ -465,14 +527,14 @@ def test_result_block_must_state_the_tokens_of_the_run(engine, board):
 
 @pytest.mark.parametrize("command", ["decode", "clear", "load", "dump"])
 def test_a_status_that_changed_does_not_pass_for_a_refusal(engine, board, command):
-    """What else is in the block says that the command was carried out."""
+    """What else is in the block says that the command was carried out, even if its sum is right."""
     engine.decode(*tokens(2))
     image = engine.dump_state()
     execute = board.execute
 
     def change_and_execute(*arguments):
         execute(*arguments)
-        board.memory(arguments[7], 64).view(np.uint32)[1] = Status.BAD_COMMAND
+        change_block(board.memory(arguments[7], 128), 1, lambda _: Status.BAD_COMMAND)
 
     board.execute = change_and_execute
     calls = {
@@ -708,8 +770,8 @@ def test_another_kernel_than_expected_is_refused(board):
     board.registers[Register.SHAPE0] |= 0xFF00
     with pytest.raises(OverlayError, match="qk_heads"):
         DecodeAccelerator(board)
-    board.registers[Register.VERSION] = 0x00020001
-    with pytest.raises(OverlayError, match=r"version 2\.1.*needs 1\.x"):
+    board.registers[Register.VERSION] = 0x00030001
+    with pytest.raises(OverlayError, match=r"version 3\.1.*needs 2\.x"):
         DecodeAccelerator(board)
     assert not board.buffers
 
@@ -754,7 +816,7 @@ def test_result_says_where_it_comes_from(engine):
     record = json.loads(json.dumps(result.to_dict()))
     assert record["simulated"] is True
     assert record["board"] == "model"
-    assert record["versions"]["kernel"] == "1.0"
+    assert record["versions"]["kernel"] == "2.0"
     assert record["config"]["head_dim"] == 16
     assert record["tokens"] == 5
     assert record["cycles_per_token"] == CYCLES_PER_TOKEN + CYCLES_PER_RUN / 5

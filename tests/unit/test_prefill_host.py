@@ -204,7 +204,7 @@ def test_result_carries_its_evidence(engine):
     record = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert record["simulated"] is True
     assert record["board"] == "model"
-    assert record["versions"]["kernel"] == "1.0"
+    assert record["versions"]["kernel"] == "2.0"
     assert record["config"]["slots"] == 8
     assert record["tokens"] == 61
     assert record["heads"] == 4
@@ -574,8 +574,8 @@ def test_another_kernel_than_expected_is_refused(board):
     board.registers[Register.SHAPE1] = 0
     with pytest.raises(OverlayError, match="strips=0"):
         PrefillAccelerator(board)
-    board.registers[Register.VERSION] = 0x00020001
-    with pytest.raises(OverlayError, match=r"version 2\.1.*needs 1\.x"):
+    board.registers[Register.VERSION] = 0x00030001
+    with pytest.raises(OverlayError, match=r"version 3\.1.*needs 2\.x"):
         PrefillAccelerator(board)
     assert not board.buffers
 
@@ -589,7 +589,7 @@ def test_another_kernel_than_expected_is_refused(board):
         (Status.READ_ERROR, AxiError),
         (Status.WRITE_ERROR, AxiError),
         (Status.TIMEOUT, KernelTimeoutError),
-        (Status.BAD_JOB, KernelStatusError),
+        (Status.BAD_JOB, MemoryFaultError),
         (Status.MAP_OVERFLOW, KernelStatusError),
     ],
 )
@@ -606,38 +606,91 @@ def test_a_failed_run_raises_and_leaves_what_was_prepared(engine, board, status,
     np.testing.assert_array_equal(engine.prefill(q, resident=resident).output, expected)
 
 
+PLACES = {"q": 11, "k": 12, "v": 13, "jobs": 14, "o": 15, "result": 16}
+
+
+def spoil(board, argument, *, before=False, byte=33):
+    """Let a byte of memory change in the next runs, before or after the kernel works."""
+    execute = board.execute
+
+    def changed(*arguments):
+        place = board.memory(arguments[PLACES[argument]], 64)
+        if before:
+            place[byte] ^= 4
+        execute(*arguments)
+        if not before:
+            place[byte] ^= 4
+
+    board.execute = changed
+    return execute
+
+
 @pytest.mark.parametrize("argument", ["q", "k", "v", "jobs"])
-def test_memory_check_notices_inputs_that_changed(board, argument):
-    with PrefillAccelerator(board, check_memory=True) as engine:
-        q, k, v = prompt(20)
-        indices = IndexSet.dense(4, 3)
-        expected = engine.prefill(q, k, v, indices=indices)
-        resident = engine.prepare(k, v)
+def test_inputs_that_changed_before_the_kernel_read_them_are_noticed(engine, board, argument):
+    q, k, v = prompt(20)
+    indices = IndexSet.dense(4, 3)
+    expected = engine.prefill(q, k, v, indices=indices)
+    resident = engine.prepare(k, v)
+    execute = spoil(board, argument, before=True)
+    words = f"bank of {argument} what the host wrote for prefill of 20 tokens"
+    if argument == "jobs":
+        words = "BAD_JOB: a job list breaks the rules"
+    with pytest.raises(MemoryFaultError, match=words) as caught:
+        engine.prefill(q, k, v, indices=indices)
+    assert caught.value.aftermath is Aftermath.PREPARED_KEPT
+    if argument in "kv":
+        with pytest.raises(MemoryFaultError, match=f"resident {argument}") as caught:
+            engine.prefill(q, resident=resident)
+        assert caught.value.aftermath is Aftermath.PREPARED_DAMAGED
+        assert not resident.resident
+        with pytest.raises(PreparedLostError, match="memory of the card has changed"):
+            engine.prefill(q, resident=resident)
+    board.execute = execute
+    found = engine.prefill(q, k, v, indices=indices)
+    np.testing.assert_array_equal(found.output, expected.output)
+    if argument not in "kv":
+        found = engine.prefill(q, resident=resident, indices=indices)
+        np.testing.assert_array_equal(found.output, expected.output)
+    resident.close()
+
+
+@pytest.mark.parametrize(
+    ("argument", "what"),
+    [("o", "the output"), ("jobs", "the job lists"), ("result", "the result block")],
+)
+def test_results_that_changed_after_the_kernel_wrote_them_are_noticed(
+    engine, board, argument, what
+):
+    q, k, v = prompt(20)
+    expected = engine.prefill(q, k, v).output
+    for byte in (1, 4, 33):
+        execute = spoil(board, argument, byte=byte)
+        with pytest.raises(MemoryFaultError, match=f"{what} of .* did not come back") as caught:
+            engine.prefill(q, k, v)
+        assert caught.value.aftermath is Aftermath.PREPARED_KEPT
+        board.execute = execute
+        np.testing.assert_array_equal(engine.prefill(q, k, v).output, expected)
+
+
+@pytest.mark.parametrize("name", ["k", "v"])
+def test_a_fault_on_the_way_of_what_is_resident_leaves_it(engine, board, name):
+    q, k, v = prompt(20)
+    expected = engine.prefill(q, k, v).output
+    with engine.prepare(k, v) as resident:
         execute = board.execute
 
-        def change_and_execute(*arguments):
+        def flip_for_the_kernel(*arguments):
+            place = board.memory(arguments[PLACES[name]], 64)
+            place[33] ^= 4
             execute(*arguments)
-            place = {"q": 11, "k": 12, "v": 13, "jobs": 14}[argument]
-            board.memory(arguments[place], 64)[33] ^= 4
+            place[33] ^= 4
 
-        board.execute = change_and_execute
-        with pytest.raises(MemoryFaultError, match=f"1 bytes .* bank of {argument} ") as caught:
-            engine.prefill(q, k, v, indices=indices)
+        board.execute = flip_for_the_kernel
+        with pytest.raises(MemoryFaultError, match=f"bank of {name} what") as caught:
+            engine.prefill(q, resident=resident)
         assert caught.value.aftermath is Aftermath.PREPARED_KEPT
-        if argument in "kv":
-            with pytest.raises(MemoryFaultError, match=f"resident {argument}") as caught:
-                engine.prefill(q, resident=resident)
-            assert caught.value.aftermath is Aftermath.PREPARED_DAMAGED
-            assert not resident.resident
-            with pytest.raises(PreparedLostError, match="memory of the card has changed"):
-                engine.prefill(q, resident=resident)
         board.execute = execute
-        found = engine.prefill(q, k, v, indices=indices)
-        np.testing.assert_array_equal(found.output, expected.output)
-        if argument not in "kv":
-            found = engine.prefill(q, resident=resident, indices=indices)
-            np.testing.assert_array_equal(found.output, expected.output)
-        resident.close()
+        np.testing.assert_array_equal(engine.prefill(q, resident=resident).output, expected)
 
 
 def test_result_block_must_state_the_heads_of_the_run(engine, board):
@@ -718,7 +771,7 @@ def test_job_lists_that_the_kernel_wrote_wrongly_are_noticed(engine, board):
     with pytest.raises(KernelStatusError, match=r"breaks the format: .*last flag"):
         engine.prefill(*prompt(20))
     board.spoil_lists = lambda words: words.__setitem__(0, 1 << 20)
-    with pytest.raises(KernelStatusError, match="states 1048576 jobs"):
+    with pytest.raises(MemoryFaultError, match="the job lists"):  # a kernel would refuse this one
         engine.prefill(*prompt(20))
 
 

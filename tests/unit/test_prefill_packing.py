@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fastdelta.prefill.packing import (
+    block_contents,
     pack_keys,
     pack_outputs,
     pack_queries,
@@ -104,7 +105,7 @@ def test_every_byte_of_keys_values_and_outputs_has_its_place():
     assert packed[start] == k_shift[head, token] + 16 * v_shift[head, token]
     assert packed[start + 8 + 8 * channel].view(np.int8) == k[head, token, channel]
     packed = pack_values(SHAPE, v)
-    start = head * SHAPE.v_head_bytes(20) + token * 16
+    start = head * SHAPE.v_head_bytes(20) + block * SHAPE.v_block_bytes + row * 16
     assert packed[start + channel].view(np.int8) == v[head, token, channel]
     outputs = rng.integers(-(1 << 15), 1 << 15, (2, 20, 16), np.int16)
     packed = pack_outputs(SHAPE, outputs)
@@ -117,9 +118,30 @@ def test_what_lies_beyond_the_tokens_is_zero_also_in_a_used_buffer():
     used = np.full(SHAPE.q_head_bytes(9), 0xFF, np.uint8)
     pack_queries(SHAPE, q, multiplier, exponent, out=used)
     np.testing.assert_array_equal(used, pack_queries(SHAPE, q, multiplier, exponent))
-    words = used.reshape(3, 19, 8)
+    words = block_contents(SHAPE, used, SHAPE.q_block_bytes).reshape(3, 19, 8)
     assert words[1, :, 0].any()
     assert not words[1, :, 1:].any()
+
+
+@given(sizes, st.integers(0, 2**32 - 1), st.booleans())
+def test_words_of_every_block_add_up_to_the_tag(size, tag, reused):
+    heads, tokens, d, seed = size
+    shape = PrefillShape(head_dim=d, **SMALL)
+    rng = np.random.default_rng(seed)
+    k, v = random_bytes(rng, 2, heads, tokens, d)
+    shifts = rng.integers(0, 16, (2, heads, tokens))
+    q = queries(rng, heads, tokens, d)
+    sizes_of_all = (shape.q_head_bytes, shape.k_head_bytes, shape.v_head_bytes)
+    outs = [np.full(heads * f(tokens), 0xFF, np.uint8) if reused else None for f in sizes_of_all]
+    for packed, block_bytes in (
+        (pack_queries(shape, *q, tag, outs[0]), shape.q_block_bytes),
+        (pack_keys(shape, k, *shifts, tag, outs[1]), shape.k_block_bytes),
+        (pack_values(shape, v, tag, outs[2]), shape.v_block_bytes),
+    ):
+        for block in packed.reshape(-1, block_bytes):
+            assert sum(block.view(np.uint32).tolist()) % 2**32 == tag
+        beats = packed.reshape(-1, block_bytes)[:, -shape.beat_bytes + 4 :]
+        assert not beats.any(), "the rest of a check beat is zero"
 
 
 def test_a_buffer_of_another_size_is_refused():

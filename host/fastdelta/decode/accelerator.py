@@ -132,7 +132,6 @@ class DecodeAccelerator(OpenCard):
         timeout: float = DEFAULT_TIMEOUT,
         watchdog_cycles: int | None = None,
         buffer_bytes: int = DEFAULT_BUFFER_BYTES,
-        check_memory: bool = False,
     ) -> None:
         if not timeout > 0:
             raise RangeError(f"timeout is {timeout}; it must be above 0 seconds")
@@ -170,7 +169,6 @@ class DecodeAccelerator(OpenCard):
         ]
         self._packer = TokenPacker(shape)
         self._queue = DecodeQueue(board, shape.contexts, timeout)
-        self._queue.check_memory = check_memory
         try:
             for context in range(shape.contexts):  # a card may hold the states of a past program
                 self.clear(context)

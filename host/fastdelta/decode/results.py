@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fastdelta.arrays import Bytes, checksum
 from fastdelta.registers.decode import Status
 from fastdelta.results import Provenance, Seconds
 
-RESULT_BLOCK_BYTES = 64
+RESULT_BLOCK_BYTES = 128
 RESULT_MAGIC = 0x31524446  # "FDR1"
 
-_WORDS = struct.Struct("<16I")
+_WORDS = struct.Struct("<32I")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,11 @@ class KernelCounters:
 
 @dataclass(frozen=True)
 class ResultBlock:
-    """The 64 bytes that the kernel writes when a run ends."""
+    """The 128 bytes that the kernel writes when a run ends.
+
+    ``checksums`` are the sums of the words that went over ``m_axi_qk``, ``m_axi_v`` and
+    ``m_axi_o``; ``intact`` says whether the words of the block add up to zero, as they must.
+    """
 
     magic: int
     status: int
@@ -56,12 +61,15 @@ class ResultBlock:
     counters: KernelCounters
     contexts_lost: int
     runs: int
+    checksums: tuple[int, int, int] = (0, 0, 0)
+    intact: bool = True
 
     @classmethod
     def parse(cls, block: npt.NDArray[np.uint8]) -> ResultBlock:
-        """Read a result block, flat uint8 of 64 bytes."""
+        """Read a result block, flat uint8 of 128 bytes."""
         words = _WORDS.unpack_from(block.data)
-        magic, status, version, tokens_done, low, high, *counts, lost, runs = words
+        magic, status, version, tokens_done, low, high, *counts = words[:14]
+        lost, runs, *sums = words[14:19]
         return cls(
             magic=magic,
             status=status,
@@ -71,7 +79,19 @@ class ResultBlock:
             counters=KernelCounters(*counts),
             contexts_lost=lost,
             runs=runs,
+            checksums=(sums[0], sums[1], sums[2]),
+            intact=not sum(words) & 0xFFFFFFFF,
         )
+
+    def to_bytes(self) -> Bytes:
+        """Return the block as the kernel writes it."""
+        words = np.zeros(RESULT_BLOCK_BYTES // 4, np.uint32)
+        words[:4] = self.magic, self.status, self.version, self.tokens_done
+        words[4:6] = self.cycles & 0xFFFFFFFF, self.cycles >> 32
+        words[6:14] = tuple(vars(self.counters).values())
+        words[14:19] = self.contexts_lost, self.runs, *self.checksums
+        words[-1] = -checksum(words) & 0xFFFFFFFF
+        return words.view(np.uint8)
 
     @property
     def status_name(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fastdelta.arrays import Bytes
+from fastdelta.arrays import Bytes, Words, checksum
 from fastdelta.boards import Board, DeviceBuffer, Kernel, Run
 from fastdelta.decode.results import (
     RESULT_BLOCK_BYTES,
@@ -34,7 +34,7 @@ from fastdelta.errors import (
 )
 from fastdelta.registers.decode import STATUS_CODE, Command, Register, Status
 from fastdelta.results import Seconds
-from fastdelta.runs import BUFFER_SETS, WAIT_SLICE, Call, Invocation, RunQueue, wrong_bytes
+from fastdelta.runs import BUFFER_SETS, WAIT_SLICE, Call, Invocation, RunQueue
 
 OUTPUT_OFFSET = 4096  # bytes; the result block lies before the output, each on its own page
 
@@ -65,6 +65,9 @@ class RunViews:
     v_host: Bytes
     o_host: Bytes
     block_host: Bytes
+    qk_words: Words
+    v_words: Words
+    o_words: Words
     packets: PacketViews | None = None
 
 
@@ -115,16 +118,21 @@ class BufferSet:
 
     def _make_views(self, qk: int, v: int, o: int) -> RunViews:
         qk_buffer, v_buffer, o_buffer = (self._buffers[name] for name in ("qk", "v", "o"))
-        o_host = np.asarray(o_buffer)
+        qk_host, v_host = np.asarray(qk_buffer)[:qk], np.asarray(v_buffer)[:v]
+        returned_host = np.asarray(o_buffer)
+        o_host = returned_host[OUTPUT_OFFSET : OUTPUT_OFFSET + o]
         return RunViews(
             qk=qk_buffer[: qk or _SMALLEST_BUFFER],
             v=v_buffer[: v or _SMALLEST_BUFFER],
             o=o_buffer[OUTPUT_OFFSET:],
             returned=o_buffer[: OUTPUT_OFFSET + o if o else RESULT_BLOCK_BYTES],
-            qk_host=np.asarray(qk_buffer)[:qk],
-            v_host=np.asarray(v_buffer)[:v],
-            o_host=o_host[OUTPUT_OFFSET : OUTPUT_OFFSET + o],
-            block_host=o_host[:RESULT_BLOCK_BYTES],
+            qk_host=qk_host,
+            v_host=v_host,
+            o_host=o_host,
+            block_host=returned_host[:RESULT_BLOCK_BYTES],
+            qk_words=qk_host.view(np.uint32),
+            v_words=v_host.view(np.uint32),
+            o_words=o_host.view(np.uint32),
         )
 
     def forget_packets(self) -> None:
@@ -199,7 +207,7 @@ class DecodeInvocation(Invocation):
     views: RunViews
     prepare: float
     copy: float
-    written: tuple[Bytes, Bytes] | None  # copies of both inputs, to compare with
+    written: tuple[int, int]  # checksums of the inputs
 
 
 class DecodeKernel(Kernel, Protocol):
@@ -281,12 +289,12 @@ class DecodeQueue(RunQueue[DecodeKernel, DecodeInvocation]):
                 buffers.forget_packets()
             if request.fill is not None:
                 request.fill(views)
+            written = checksum(views.qk_words), checksum(views.v_words)
             filled = time.perf_counter()
             if request.qk:
                 views.qk.sync_to_device()
             if request.v:
                 views.v.sync_to_device()
-            written = (views.qk_host.copy(), views.v_host.copy()) if self.check_memory else None
             copied = time.perf_counter()
             run = self._board.kernel.launch(
                 int(call.command),
@@ -374,7 +382,7 @@ class DecodeQueue(RunQueue[DecodeKernel, DecodeInvocation]):
             )
         copied = time.perf_counter()
         block = ResultBlock.parse(views.block_host)
-        error = self._failure(invocation, block) or self._check_inputs(invocation)
+        error = self._failure(invocation, block) or self._memory_fault(invocation, block)
         if error is not None:
             return error
         if invocation.request.unpack is not None:
@@ -399,31 +407,29 @@ class DecodeQueue(RunQueue[DecodeKernel, DecodeInvocation]):
         moved = counters.qk_beats or counters.v_beats or counters.o_beats
         return command is not Command.CLEAR and not block.tokens_done and not moved
 
-    def _check_inputs(self, invocation: DecodeInvocation) -> KernelError | None:
-        """Compare the inputs on the card with what was written, if that is asked for."""
-        if invocation.written is None:
+    def _memory_fault(self, invocation: DecodeInvocation, block: ResultBlock) -> KernelError | None:
+        """Compare what the kernel read with what was written, and the output with its own."""
+        command, context = invocation.call.command, invocation.call.context
+        qk, v, o = block.checksums
+        if (qk, v) != invocation.written:
+            message = self._input_error(invocation, "v" if qk == invocation.written[0] else "qk")
+        elif o != checksum(invocation.views.o_words):
+            message = self._output_error(invocation, "the output")
+            if command is Command.DUMP:
+                return MemoryFaultError(message, context=context, aftermath=Aftermath.UNTOUCHED)
+        else:
             return None
-        call, views = invocation.call, invocation.views
-        parts = zip(("qk", "v"), (views.qk, views.v), invocation.written, strict=True)
-        for argument, buffer, written in parts:
-            if not written.size:
-                continue
-            try:
-                wrong = wrong_bytes(buffer, written)
-            except RuntimeError as cause:
-                kind: type[KernelError] = KernelStatusError
-                message = self._copy_error(invocation, cause)
-            else:
-                if not wrong:
-                    continue
-                kind, message = MemoryFaultError, self._memory_error(invocation, argument, wrong)
-            invocation.buffers.forget_packets()
-            return kind(message, context=call.context, aftermath=Aftermath.CONTEXT_LOST)
-        return None
+        return MemoryFaultError(message, context=context, aftermath=Aftermath.CONTEXT_LOST)
 
     def _failure(self, invocation: DecodeInvocation, block: ResultBlock) -> KernelError | None:
         """Judge an ended run by its result block, or without one by the status register."""
         buffers, call = invocation.buffers, invocation.call
+        if not block.intact:
+            return MemoryFaultError(
+                self._output_error(invocation, "the result block"),
+                context=call.context,
+                aftermath=Aftermath.CONTEXT_LOST,
+            )
         fresh = block.magic == RESULT_MAGIC and block.runs != buffers.runs_seen
         if fresh:
             buffers.runs_seen = block.runs

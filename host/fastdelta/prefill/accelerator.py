@@ -15,7 +15,7 @@ from typing import Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from fastdelta.arrays import Bytes, FloatArray
+from fastdelta.arrays import Bytes, FloatArray, Words, checksum
 from fastdelta.boards import Board, DeviceBuffer
 from fastdelta.checks import float_array
 from fastdelta.errors import (
@@ -56,7 +56,7 @@ from fastdelta.prefill.quantise import (
     quantise_keys_values,
     quantise_queries,
 )
-from fastdelta.prefill.results import PrefillResult
+from fastdelta.prefill.results import PrefillChecksums, PrefillResult
 from fastdelta.prefill.runs import (
     Buffers,
     PrefillCall,
@@ -97,6 +97,8 @@ class ResidentKeysValues:
     kv_heads, tokens : int
     k_scale, v_scale : array [kv_heads], float64
         Scales of the integers on the card.
+    tag : int
+        What the words of each block on the card add up to.
     """
 
     def __init__(
@@ -106,7 +108,9 @@ class ResidentKeysValues:
         quantised: QuantisedKeysValues,
         buffers: dict[str, DeviceBuffer],
         board: Board[PrefillKernel],
+        tag: int,
     ) -> None:
+        self.tag = tag
         self.kv_heads, self.tokens, _ = quantised.k.shape
         self.k_scale, self.v_scale = quantised.k_scale, quantised.v_scale
         self._queue = queue
@@ -282,7 +286,6 @@ class PrefillAccelerator(OpenCard):
         *,
         timeout: float | None = None,
         watchdog_cycles: int | None = None,
-        check_memory: bool = False,
     ) -> None:
         if timeout is None:
             timeout = SIMULATED_TIMEOUT if board.info.simulated else CARD_TIMEOUT
@@ -307,8 +310,8 @@ class PrefillAccelerator(OpenCard):
             f"{self.shape.map_entries:,} entries that this kernel holds: pass tau=0, fewer tokens, "
             "or open a kernel with larger map_entries"
         )
-        self._queue = PrefillQueue(board, timeout, {Status.MAP_OVERFLOW.name: overflow})
-        self._queue.check_memory = check_memory
+        explanations = {Status.MAP_OVERFLOW.name: overflow}
+        self._queue = PrefillQueue(board, timeout, self.shape, explanations)
         self._opened()
 
     @property
@@ -416,20 +419,25 @@ class PrefillAccelerator(OpenCard):
             quantised = quantise_keys_values(keys, values)
             buffers: dict[str, DeviceBuffer] = {}
             try:
-                for name, packed in self._packed_keys_values(quantised):
+                tag = self._queue.new_tag()
+                for name, packed in self._packed_keys_values(quantised, tag):
                     buffers[name] = self._allocate_resident(name, packed.size)
                     np.asarray(buffers[name])[:] = packed
                     copy(self.board, buffers[name], to_card=True)
-                return ResidentKeysValues(self._queue, self.shape, quantised, buffers, self.board)
+                return ResidentKeysValues(
+                    self._queue, self.shape, quantised, buffers, self.board, tag
+                )
             except BaseException:
                 for buffer in buffers.values():
                     buffer.freebuffer()
                 raise
 
-    def _packed_keys_values(self, quantised: QuantisedKeysValues) -> Iterator[tuple[str, Bytes]]:
+    def _packed_keys_values(
+        self, quantised: QuantisedKeysValues, tag: int
+    ) -> Iterator[tuple[str, Bytes]]:
         shape, x = self.shape, quantised
-        yield "k", pack_keys(shape, x.k, x.k_shift, x.v_shift)
-        yield "v", pack_values(shape, x.v)
+        yield "k", pack_keys(shape, x.k, x.k_shift, x.v_shift, tag)
+        yield "v", pack_values(shape, x.v, tag)
 
     def _allocate_resident(self, name: str, size: int) -> DeviceBuffer:
         while True:
@@ -762,30 +770,36 @@ class PrefillAccelerator(OpenCard):
         if plan.lists is not None:
             inputs.append("jobs")
 
-        def fill(host: Mapping[str, Bytes]) -> None:
+        def fill(host: Mapping[str, Bytes], tag: int) -> None:
             pack_queries(
                 shape,
                 queries.q[heads],
                 queries.multiplier[heads],
                 queries.exponent[heads],
+                tag,
                 out=host["q"],
             )
             if isinstance(past, QuantisedKeysValues):
                 part = slice(kv_heads.start, kv_heads.stop)
                 shifts = past.k_shift[part], past.v_shift[part]
-                pack_keys(shape, past.k[part], *shifts, out=host["k"])
-                pack_values(shape, past.v[part], out=host["v"])
+                pack_keys(shape, past.k[part], *shifts, tag, out=host["k"])
+                pack_values(shape, past.v[part], tag, out=host["v"])
             if plan.lists is not None:
                 lists = plan.lists[kv_heads.start : kv_heads.stop]
                 pack_job_lists(lists, plan.job_stride, out=host["jobs"])
 
         v_scale = past.v_scale[kv_heads.start : kv_heads.stop]
 
-        def take(buffers: Buffers) -> float:
+        def take(buffers: Buffers, sums: PrefillChecksums) -> float | str:
             began = time.perf_counter()
             output_bytes = copy(self.board, buffers.part("o", sizes["o"]))
+            if checksum(output_bytes.view(np.uint32)) != sums.o_checksum:
+                return "the output"
             if plan.lists is None:
-                call.lists += self._read_lists(buffers, plan, len(kv_heads))
+                words = self._copy_lists(buffers, plan, len(kv_heads))
+                if sum(map(checksum, words)) & 0xFFFFFFFF != sums.jobs_written_checksum:
+                    return "the job lists"
+                call.lists += self._read_lists(words, plan)
             copied = time.perf_counter()
             outputs = unpack_outputs(shape, output_bytes, plan.tokens)
             call.outputs.append(dequantise_attention(outputs, v_scale))
@@ -802,6 +816,7 @@ class PrefillAccelerator(OpenCard):
             sizes=sizes,
             inputs=tuple(inputs),
             resident=on_card,
+            resident_tag=past.tag if isinstance(past, ResidentKeysValues) else 0,
             fill=fill,
             take=take,
             verify=past.verify if isinstance(past, ResidentKeysValues) else lambda: None,
@@ -836,27 +851,36 @@ class PrefillAccelerator(OpenCard):
         cycles = _WATCHDOG_BASE + _WATCHDOG_FACTOR * run
         return cycles if cycles <= _WATCHDOG_MAX else 0
 
-    def _read_lists(self, buffers: Buffers, plan: _Plan, kv_heads: int) -> list[JobList]:
-        """Read the job lists that the kernel wrote."""
+    def _copy_lists(self, buffers: Buffers, plan: _Plan, kv_heads: int) -> list[Words]:
+        """Copy the words of the job lists that the kernel wrote; none if a length is impossible."""
         blocks = self.shape.blocks(plan.tokens)
         lists = []
         for kv_head in range(kv_heads):
             start = kv_head * plan.job_stride
             header = copy(self.board, buffers.part("jobs", BUFFER_ALIGNMENT, start))
             size = 4 * list_words(blocks, jobs_in_header(header))
-            try:
-                if size > plan.job_stride:
-                    raise JobListError(f"it states {jobs_in_header(header)} jobs")
-                words = copy(self.board, buffers.part("jobs", size, start)).view(np.uint32)
-                lists.append(read_job_list(words, blocks, plan.group, plan.window))
-            except JobListError as error:
-                raise KernelStatusError(
-                    f"the kernel on {self.board.info.name} left a job list for KV head {kv_head} "
-                    f"of a run that breaks the format: {error}. Load an overlay built from the "
-                    "same release.",
-                    aftermath=Aftermath.PREPARED_KEPT,
-                ) from error
+            if size > plan.job_stride:  # the kernel would have refused it
+                return []
+            lists.append(copy(self.board, buffers.part("jobs", size, start)).view(np.uint32))
         return lists
+
+    def _read_lists(self, lists: list[Words], plan: _Plan) -> list[JobList]:
+        """Read the job lists that the kernel wrote.
+
+        Raises
+        ------
+        KernelStatusError
+            If one breaks the format.
+        """
+        blocks = self.shape.blocks(plan.tokens)
+        try:
+            return [read_job_list(words, blocks, plan.group, plan.window) for words in lists]
+        except JobListError as error:
+            raise KernelStatusError(
+                f"the kernel on {self.board.info.name} left a job list that breaks the format: "
+                f"{error}. Load an overlay built from the same release.",
+                aftermath=Aftermath.PREPARED_KEPT,
+            ) from error
 
     def _result(self, plan: _Plan, indices: Indices, outcome: PrefillCall) -> PrefillResult:
         patterns: tuple[Pattern | None, ...] = (None,) * plan.heads

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fastdelta.arrays import Bytes, Float32Array
+from fastdelta.arrays import Bytes, Float32Array, checksum
 from fastdelta.reference.sparse_index import IndexSet, Pattern
 from fastdelta.registers.prefill import Register, Status
 from fastdelta.results import Provenance, Seconds
@@ -75,8 +75,23 @@ def _sums(one: Any, other: Any) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
+class PrefillChecksums:
+    """Sums modulo 2**32 of the words that went over each port in one direction."""
+
+    q_checksum: int = 0
+    k_checksum: int = 0
+    v_checksum: int = 0
+    o_checksum: int = 0
+    jobs_read_checksum: int = 0
+    jobs_written_checksum: int = 0
+
+
+@dataclass(frozen=True)
 class ResultBlock:
-    """The 256 bytes that the kernel writes when a run ends: header, then the counter registers."""
+    """The 256 bytes that the kernel writes when a run ends: header, then the counter registers.
+
+    ``intact`` says whether the words of the block add up to zero, as they must.
+    """
 
     magic: int
     status: int
@@ -84,6 +99,8 @@ class ResultBlock:
     cycles: PrefillCycles
     counters: PrefillCounters
     runs: int
+    checksums: PrefillChecksums = field(default_factory=PrefillChecksums)
+    intact: bool = True
 
     @classmethod
     def parse(cls, block: Bytes) -> ResultBlock:
@@ -98,7 +115,8 @@ class ResultBlock:
             for name, word in by_name.items()
             if not name.endswith(_HIGH)
         }
-        counters = {field.name: values[field.name] for field in fields(PrefillCounters)}
+        counters = {each.name: values[each.name] for each in fields(PrefillCounters)}
+        checksums = {each.name: values[each.name] for each in fields(PrefillChecksums)}
         return cls(
             magic=words[0],
             status=words[1],
@@ -108,6 +126,8 @@ class ResultBlock:
             ),
             counters=PrefillCounters(**counters),
             runs=values["runs"],
+            checksums=PrefillChecksums(**checksums),
+            intact=not sum(words) & 0xFFFFFFFF,
         )
 
     def to_bytes(self) -> Bytes:
@@ -118,6 +138,7 @@ class ResultBlock:
             "cycles": self.cycles.total,
             "runs": self.runs,
             **asdict(self.counters),
+            **asdict(self.checksums),
         }
         words = np.zeros(RESULT_BLOCK_BYTES // 4, np.uint32)
         words[:_HEADER_WORDS] = self.magic, self.status, self.version
@@ -125,6 +146,7 @@ class ResultBlock:
             high = register.name.endswith(_HIGH)
             name = register.name.removesuffix(_HIGH).removesuffix(_LOW).lower()
             words[place] = values[name] >> 32 if high else values[name] & 0xFFFFFFFF
+        words[-1] = -checksum(words) & 0xFFFFFFFF
         return words.view(np.uint8)
 
 

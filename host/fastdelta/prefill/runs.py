@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fastdelta.arrays import Bytes, Float32Array
+from fastdelta.arrays import Bytes, Float32Array, checksum
 from fastdelta.boards import Board, DeviceBuffer, Kernel, Run
 from fastdelta.errors import (
     Aftermath,
@@ -24,6 +25,7 @@ from fastdelta.prefill.job_lists import JobList
 from fastdelta.prefill.results import (
     RESULT_BLOCK_BYTES,
     RESULT_MAGIC,
+    PrefillChecksums,
     PrefillCounters,
     PrefillCycles,
     ResultBlock,
@@ -31,9 +33,12 @@ from fastdelta.prefill.results import (
 )
 from fastdelta.registers.prefill import STATUS_CODE, Mode, Register, Status
 from fastdelta.results import Seconds
-from fastdelta.runs import BUFFER_SETS, WAIT_SLICE, Call, Invocation, RunQueue, wrong_bytes
+from fastdelta.runs import BUFFER_SETS, WAIT_SLICE, Call, Invocation, RunQueue
+from fastdelta.shapes import PrefillShape
 
 OUTPUT_OFFSET = 4096  # bytes; the result block lies before the output, each on its own page
+
+_WORD = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
@@ -192,11 +197,14 @@ class PrefillRequest:
     resident : callable
         Returns the buffers of the other arguments, which are on the card, or raises a
         `PreparedLostError`.
+    resident_tag : int
+        Tag of the blocks that are on the card.
     fill : callable
-        Writes the inputs into the host copies.
+        Writes the inputs into the host copies, blocks with the tag that it is given.
     take : callable
-        Takes outputs and job lists from the buffers, with copies that it asks for; it returns the
-        seconds of these, and raises a `KernelError` if they are not as they should be.
+        Takes outputs and job lists from the buffers, with copies that it asks for, and their
+        checksums of the kernel; it returns the seconds of these copies, or the name of what is
+        not as the kernel wrote it.
     verify : callable
         Raises a `KernelError` if what is resident is damaged.
     """
@@ -205,8 +213,9 @@ class PrefillRequest:
     sizes: Mapping[str, int]
     inputs: tuple[str, ...]
     resident: Callable[[], Mapping[str, DeviceBuffer]]
-    fill: Callable[[Mapping[str, Bytes]], None]
-    take: Callable[[Buffers], float]
+    resident_tag: int
+    fill: Callable[[Mapping[str, Bytes], int], None]
+    take: Callable[[Buffers, PrefillChecksums], float | str]
     verify: Callable[[], None]
 
 
@@ -219,7 +228,8 @@ class PrefillInvocation(Invocation):
     buffers: Buffers
     prepare: float
     copy: float
-    written: Mapping[str, Bytes]  # copies of the inputs, to compare with
+    tag: int  # of the blocks that this run brings along
+    lists_checksum: int | None  # of the job lists, if it brings them
 
 
 class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
@@ -231,6 +241,8 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
         Card with the kernel.
     timeout : float
         Seconds that the oldest run may take.
+    shape : PrefillShape
+        Parameters of the kernel.
     explanations : mapping
         For names of status codes, what they mean for this kernel and what to do.
 
@@ -243,12 +255,22 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
     diagnostic_registers = tuple(register for register in Register if register > Register.ISR)
 
     def __init__(
-        self, board: Board[PrefillKernel], timeout: float, explanations: Mapping[str, str]
+        self,
+        board: Board[PrefillKernel],
+        timeout: float,
+        shape: PrefillShape,
+        explanations: Mapping[str, str],
     ) -> None:
         super().__init__(board, timeout)
+        self._shape = shape
+        self._tags = itertools.count(1)
         self._explanations = explanations
         self._idle = [Buffers(board) for _ in range(BUFFER_SETS)]
         self.when_reset: list[Callable[[], None]] = []
+
+    def new_tag(self) -> int:
+        """Return a tag for blocks, another than all before: what is left of them shows."""
+        return next(self._tags)
 
     def reserve(self, sizes: Mapping[str, int]) -> None:
         """Make room for so many bytes in the buffers that `launch` takes next.
@@ -311,11 +333,13 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
         try:
             began = time.perf_counter()
             parts = {name: buffers.part(name, size) for name, size in request.sizes.items()}
-            request.fill({name: np.asarray(parts[name]) for name in request.inputs})
+            hosts = {name: np.asarray(parts[name]) for name in request.inputs}
+            tag = self.new_tag()
+            request.fill(hosts, tag)
+            lists = checksum(hosts["jobs"].view(np.uint32)) if "jobs" in hosts else None
             filled = time.perf_counter()
             for name in request.inputs:
                 copy(self._board, parts[name], to_card=True)
-            written = {name: np.array(parts[name]) for name in request.inputs if self.check_memory}
             copied = time.perf_counter()
             arguments = {**parts, **resident}
             run = self._board.kernel.launch(
@@ -358,7 +382,8 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
                 buffers=buffers,
                 prepare=filled - began,
                 copy=copied - filled,
-                written=written,
+                tag=tag,
+                lists_checksum=lists,
             )
         )
 
@@ -406,8 +431,12 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
             error = self._failure(invocation, block)
             if error is not None:
                 raise error
-            self._check_inputs(invocation)
-            copying = invocation.request.take(buffers)
+            self._check_inputs(invocation, block)
+            copying = invocation.request.take(buffers, block.checksums)
+            if isinstance(copying, str):
+                raise MemoryFaultError(
+                    self._output_error(invocation, copying), aftermath=Aftermath.PREPARED_KEPT
+                )
         except BoardError as cause:
             message = self._copy_error(invocation, cause)
             raise KernelStatusError(message, aftermath=Aftermath.PREPARED_KEPT) from cause
@@ -421,28 +450,49 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
             launch=ended - invocation.started,
         )
 
-    def _check_inputs(self, invocation: PrefillInvocation) -> None:
-        """Compare the inputs on the card with what was written, if that is asked for.
+    def _check_inputs(self, invocation: PrefillInvocation, block: ResultBlock) -> None:
+        """Compare the checksums of what the kernel read with those of what was written.
 
         Raises
         ------
         MemoryFaultError
             If they differ.
         """
-        for name, written in invocation.written.items():
-            try:
-                wrong = wrong_bytes(invocation.buffers.part(name, written.size), written)
-            except RuntimeError as cause:
-                raise BoardError(str(cause)) from cause
-            if wrong:
-                message = self._memory_error(invocation, name, wrong)
-                raise MemoryFaultError(message, aftermath=Aftermath.PREPARED_KEPT)
-        if self.check_memory:
-            invocation.request.verify()
+        request, shape, counters, sums = (
+            invocation.request,
+            self._shape,
+            block.counters,
+            block.checksums,
+        )
+        resident = "k" not in request.inputs
+        past_tag = request.resident_tag if resident else invocation.tag
+        for name, found, beats, block_bytes, tag in (
+            ("q", sums.q_checksum, counters.q_beats, shape.q_block_bytes, invocation.tag),
+            ("k", sums.k_checksum, counters.k_beats, shape.k_block_bytes, past_tag),
+            ("v", sums.v_checksum, counters.v_beats, shape.v_block_bytes, past_tag),
+        ):
+            blocks = beats * shape.beat_bytes // block_bytes
+            if found == blocks * tag & _WORD:
+                continue
+            if resident and name != "q":
+                request.verify()  # says so if they are damaged for good
+            raise MemoryFaultError(
+                self._input_error(invocation, name), aftermath=Aftermath.PREPARED_KEPT
+            )
+        lists = invocation.lists_checksum
+        if lists is None:
+            lists = sums.jobs_written_checksum
+        if sums.jobs_read_checksum != lists:
+            raise MemoryFaultError(
+                self._input_error(invocation, "jobs"), aftermath=Aftermath.PREPARED_KEPT
+            )
 
     def _failure(self, invocation: PrefillInvocation, block: ResultBlock) -> KernelError | None:
         """Judge an ended run by its result block, or without one by the status register."""
         buffers = invocation.buffers
+        if not block.intact:
+            message = self._output_error(invocation, "the result block")
+            return MemoryFaultError(message, aftermath=Aftermath.PREPARED_KEPT)
         fresh = block.magic == RESULT_MAGIC and block.runs != buffers.runs_seen
         if fresh:
             buffers.runs_seen = block.runs
@@ -460,6 +510,12 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
         kind: type[KernelError] = KernelStatusError
         if common is not None:
             kind, text = common
+        elif code == Status.BAD_JOB:
+            kind = MemoryFaultError
+            text = (
+                f"{ended}: a job list breaks the rules, but neither host nor kernel writes such a "
+                "one: memory has changed it, or it was not copied to the card."
+            )
         elif status_name(code) in self._explanations:
             text = f"{ended}: {self._explanations[status_name(code)]}."
         elif fresh and code == Status.OK:

@@ -76,7 +76,10 @@ module decode_registers (
         input wire [31:0] hwif_in_bursts_value,
         input wire [31:0] hwif_in_output_stalls_value,
         input wire [31:0] hwif_in_contexts_lost_value,
-        input wire [31:0] hwif_in_runs_value
+        input wire [31:0] hwif_in_runs_value,
+        input wire [31:0] hwif_in_qk_checksum_value,
+        input wire [31:0] hwif_in_v_checksum_value,
+        input wire [31:0] hwif_in_o_checksum_value
     );
 
     //--------------------------------------------------------------------------
@@ -309,6 +312,9 @@ module decode_registers (
     logic decoded_reg_strb_output_stalls;
     logic decoded_reg_strb_contexts_lost;
     logic decoded_reg_strb_runs;
+    logic decoded_reg_strb_qk_checksum;
+    logic decoded_reg_strb_v_checksum;
+    logic decoded_reg_strb_o_checksum;
     logic decoded_req;
     logic decoded_req_is_wr;
     /* verilator lint_off UNUSEDSIGNAL */
@@ -354,6 +360,9 @@ module decode_registers (
         decoded_reg_strb_output_stalls = cpuif_req_masked & (cpuif_addr == 12'hb8) & !cpuif_req_is_wr;
         decoded_reg_strb_contexts_lost = cpuif_req_masked & (cpuif_addr == 12'hbc) & !cpuif_req_is_wr;
         decoded_reg_strb_runs = cpuif_req_masked & (cpuif_addr == 12'hc0) & !cpuif_req_is_wr;
+        decoded_reg_strb_qk_checksum = cpuif_req_masked & (cpuif_addr == 12'hc4) & !cpuif_req_is_wr;
+        decoded_reg_strb_v_checksum = cpuif_req_masked & (cpuif_addr == 12'hc8) & !cpuif_req_is_wr;
+        decoded_reg_strb_o_checksum = cpuif_req_masked & (cpuif_addr == 12'hcc) & !cpuif_req_is_wr;
     end
 
     // Pass down signals to next stage
@@ -913,7 +922,7 @@ module decode_registers (
     end
     assign hwif_out_watchdog_value = field_storage_watchdog_value_value;
     assign hwif_out_version_minor = 16'h0;
-    assign hwif_out_version_major = 16'h1;
+    assign hwif_out_version_major = 16'h2;
 
     //--------------------------------------------------------------------------
     // Write response
@@ -1008,7 +1017,7 @@ always @(*) begin
         end
         if(rd_mux_addr == 12'h84) begin
             readback_data_var[15:0] = 16'h0;
-            readback_data_var[31:16] = 16'h1;
+            readback_data_var[31:16] = 16'h2;
         end
         if(rd_mux_addr == 12'h88) begin
             readback_data_var[7:0] = hwif_in_shape0_head_dim;
@@ -1058,6 +1067,15 @@ always @(*) begin
         end
         if(rd_mux_addr == 12'hc0) begin
             readback_data_var[31:0] = hwif_in_runs_value;
+        end
+        if(rd_mux_addr == 12'hc4) begin
+            readback_data_var[31:0] = hwif_in_qk_checksum_value;
+        end
+        if(rd_mux_addr == 12'hc8) begin
+            readback_data_var[31:0] = hwif_in_v_checksum_value;
+        end
+        if(rd_mux_addr == 12'hcc) begin
+            readback_data_var[31:0] = hwif_in_o_checksum_value;
         end
         readback_data = readback_data_var;
         readback_done = decoded_req & ~decoded_req_is_wr;

@@ -118,7 +118,13 @@ module prefill_registers (
         input wire [31:0] hwif_in_starved_cycles_high_value,
         input wire [31:0] hwif_in_empty_rows_value,
         input wire [31:0] hwif_in_kv_heads_done_value,
-        input wire [31:0] hwif_in_runs_value
+        input wire [31:0] hwif_in_runs_value,
+        input wire [31:0] hwif_in_q_checksum_value,
+        input wire [31:0] hwif_in_k_checksum_value,
+        input wire [31:0] hwif_in_v_checksum_value,
+        input wire [31:0] hwif_in_o_checksum_value,
+        input wire [31:0] hwif_in_jobs_read_checksum_value,
+        input wire [31:0] hwif_in_jobs_written_checksum_value
     );
 
     //--------------------------------------------------------------------------
@@ -390,6 +396,12 @@ module prefill_registers (
     logic decoded_reg_strb_empty_rows;
     logic decoded_reg_strb_kv_heads_done;
     logic decoded_reg_strb_runs;
+    logic decoded_reg_strb_q_checksum;
+    logic decoded_reg_strb_k_checksum;
+    logic decoded_reg_strb_v_checksum;
+    logic decoded_reg_strb_o_checksum;
+    logic decoded_reg_strb_jobs_read_checksum;
+    logic decoded_reg_strb_jobs_written_checksum;
     logic decoded_req;
     logic decoded_req_is_wr;
     /* verilator lint_off UNUSEDSIGNAL */
@@ -474,6 +486,12 @@ module prefill_registers (
         decoded_reg_strb_empty_rows = cpuif_req_masked & (cpuif_addr == 12'h1c4) & !cpuif_req_is_wr;
         decoded_reg_strb_kv_heads_done = cpuif_req_masked & (cpuif_addr == 12'h1c8) & !cpuif_req_is_wr;
         decoded_reg_strb_runs = cpuif_req_masked & (cpuif_addr == 12'h1cc) & !cpuif_req_is_wr;
+        decoded_reg_strb_q_checksum = cpuif_req_masked & (cpuif_addr == 12'h1d0) & !cpuif_req_is_wr;
+        decoded_reg_strb_k_checksum = cpuif_req_masked & (cpuif_addr == 12'h1d4) & !cpuif_req_is_wr;
+        decoded_reg_strb_v_checksum = cpuif_req_masked & (cpuif_addr == 12'h1d8) & !cpuif_req_is_wr;
+        decoded_reg_strb_o_checksum = cpuif_req_masked & (cpuif_addr == 12'h1dc) & !cpuif_req_is_wr;
+        decoded_reg_strb_jobs_read_checksum = cpuif_req_masked & (cpuif_addr == 12'h1e0) & !cpuif_req_is_wr;
+        decoded_reg_strb_jobs_written_checksum = cpuif_req_masked & (cpuif_addr == 12'h1e4) & !cpuif_req_is_wr;
     end
 
     // Pass down signals to next stage
@@ -1297,7 +1315,7 @@ module prefill_registers (
     end
     assign hwif_out_watchdog_value = field_storage_watchdog_value_value;
     assign hwif_out_version_minor = 16'h0;
-    assign hwif_out_version_major = 16'h1;
+    assign hwif_out_version_major = 16'h2;
 
     //--------------------------------------------------------------------------
     // Write response
@@ -1427,7 +1445,7 @@ always @(*) begin
         end
         if(rd_mux_addr == 12'h104) begin
             readback_data_var[15:0] = 16'h0;
-            readback_data_var[31:16] = 16'h1;
+            readback_data_var[31:16] = 16'h2;
         end
         if(rd_mux_addr == 12'h108) begin
             readback_data_var[15:0] = hwif_in_shape0_block;
@@ -1562,6 +1580,24 @@ always @(*) begin
         end
         if(rd_mux_addr == 12'h1cc) begin
             readback_data_var[31:0] = hwif_in_runs_value;
+        end
+        if(rd_mux_addr == 12'h1d0) begin
+            readback_data_var[31:0] = hwif_in_q_checksum_value;
+        end
+        if(rd_mux_addr == 12'h1d4) begin
+            readback_data_var[31:0] = hwif_in_k_checksum_value;
+        end
+        if(rd_mux_addr == 12'h1d8) begin
+            readback_data_var[31:0] = hwif_in_v_checksum_value;
+        end
+        if(rd_mux_addr == 12'h1dc) begin
+            readback_data_var[31:0] = hwif_in_o_checksum_value;
+        end
+        if(rd_mux_addr == 12'h1e0) begin
+            readback_data_var[31:0] = hwif_in_jobs_read_checksum_value;
+        end
+        if(rd_mux_addr == 12'h1e4) begin
+            readback_data_var[31:0] = hwif_in_jobs_written_checksum_value;
         end
         readback_data = readback_data_var;
         readback_done = decoded_req & ~decoded_req_is_wr;

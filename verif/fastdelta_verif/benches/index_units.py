@@ -17,7 +17,7 @@ import pyuvm
 from cocotb.triggers import Timer
 from pyuvm import uvm_test
 
-from fastdelta.prefill.packing import pack_keys, pack_queries
+from fastdelta.prefill.packing import block_contents, pack_keys, pack_queries
 from fastdelta.reference.fixed_point import IntArray
 from fastdelta.reference.index_model import (
     PooledVectors,
@@ -37,6 +37,8 @@ from fastdelta.reference.prefill_model import NO_TILE
 from fastdelta.shapes import PrefillShape
 from fastdelta_verif.agents.clock_domain import ClockDomain
 from fastdelta_verif.agents.handshake import THROTTLES, Throttle
+from fastdelta_verif.covergroups import place_in, share_of, some
+from fastdelta_verif.covergroups.prefill import EXPONENTS, INDEX_UNITS, IndexUnitsCoverage
 from fastdelta_verif.environments.index_engine import KINDS, random_operands
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
@@ -75,6 +77,8 @@ class UnitTest(uvm_test):
         self.numbers = np.random.default_rng(self.settings.seed)
         self.domain = ClockDomain(self.dut.clk, self.dut.rst_n)
         self.scoreboard = Scoreboard("scoreboard", self)
+        self.coverage = IndexUnitsCoverage("coverage", self, INDEX_UNITS)
+        self.rhythm = "none"  # of what was sent last
 
     async def run_phase(self) -> None:
         """Reset, then run the scenario."""
@@ -107,6 +111,7 @@ class UnitTest(uvm_test):
     async def send(self, valid: str, items: list[dict[str, int]]) -> None:
         """Drive items in a random rhythm, random bits between them."""
         dut, throttle = self.dut, self.throttle()
+        self.rhythm = throttle.mode
         for item in items:
             while not throttle.willing():
                 getattr(dut, valid).value = 0
@@ -161,6 +166,14 @@ class row_scores(UnitTest):  # noqa: N801 - cocotb takes the class name as the t
         blind = rng.random(size) < 0.1
         blind[:, : rng.integers(0, block)] |= rng.random() < 0.2  # rows before the first token
         exponent[blind], total[blind], far[blind] = NO_TILE, 0, 0
+        leap = 2 if spread > 100 else 1 if spread else 0
+        self.coverage.hit("row_exponents", EXPONENTS[leap])
+        self.coverage.hit("rows_without_a_key", some(np.count_nonzero(blind)))
+        least = (total == 1 << 15) & ~blind
+        largest = (total == most) & (most == 1 << 23) & ~blind
+        for name, seen in (("least", least), ("most", largest), ("others", ~(least | largest))):
+            if seen.any():
+                self.coverage.hit("row_sums", name)
         return RowPartials(exponent, far, total - far)
 
     async def read(self, name: str, blocks: int) -> list[int]:
@@ -198,7 +211,11 @@ class row_scores(UnitTest):  # noqa: N801 - cocotb takes the class name as the t
         await self.send("row_valid", rows)
         await self.domain.cycles(4)
         dut.blocks.value = blocks
-        for head in rng.sample(range(len(heads)), len(heads)):
+        self.coverage.hit("rows_a_cycle", self.parameters["REPLAY_ROWS"])
+        self.coverage.blocks("score_blocks", blocks)
+        order = rng.sample(range(len(heads)), len(heads))
+        self.coverage.hit("replay", "in order" if order == sorted(order) else "in another order")
+        for head in order:
             dut.head.value = head
             cycles = -await self.pulse("start") + await self.wait("done")
             replayed = blocks * self.parameters["BLOCK"] // self.parameters["REPLAY_ROWS"]
@@ -262,23 +279,33 @@ class pooled_blocks(UnitTest):  # noqa: N801
             self.collect("word_valid", word, self.words)
         blocks = rng.randint(1, 5)
         tokens = blocks * shape.block - rng.choice([0, 0, rng.randrange(shape.block)])
-        operands = random_operands(self.numbers, rng.choice(KINDS), 1, tokens, shape.head_dim)
+        kind = rng.choice(KINDS)
+        operands = random_operands(self.numbers, kind, 1, tokens, shape.head_dim)
         if self.parameters["QUERIES"]:
             data = pack_queries(shape, operands.q, operands.multiplier, operands.exponent)
             data = data[: blocks * shape.q_block_bytes]  # without the representative ones
+            size = shape.q_block_bytes
             expected = pool_queries(
                 operands.q[0], operands.multiplier[0], operands.exponent[0], shape.block
             )
         else:
             data = pack_keys(shape, operands.k, operands.k_shift, operands.v_shift)
+            size = shape.k_block_bytes
             expected = pool_keys(operands.k[0], operands.k_shift[0], shape.block)
-        beats = to_beats(data, shape.beat_bytes)
+        beats = to_beats(block_contents(shape, data, size), shape.beat_bytes)
         sizes = np.minimum(shape.block, tokens - np.arange(blocks) * shape.block)
         per_beat = np.repeat(sizes, len(beats) // blocks).tolist()
         before = len(self.words)
         items = [{"beat": b, "tokens": n} for b, n in zip(beats, per_beat, strict=True)]
         await self.send("beat_valid", items)
         sent = self.domain.cycle
+        what = "queries" if self.parameters["QUERIES"] else "keys"
+        self.coverage.hit("pooled", (what, kind))
+        ragged = "ragged last" if tokens % shape.block else "whole blocks"
+        self.coverage.hit("pooled_tokens", (what, ragged))
+        gaps = "back to back" if self.rhythm == "none" else "with gaps"
+        self.coverage.hit("pooled_beats", (what, gaps))
+        self.coverage.words("pooled_words", shape.head_dim, self.parameters["LANES"])
         await self.domain.cycles(shape.head_dim + 20)
         self.scoreboard.compare("latency", self.last_word - sent, shape.head_dim + 12)
         mantissas, scales = self.vectors(self.words[before:])
@@ -344,6 +371,11 @@ class dot_scores(UnitTest):  # noqa: N801
             self.scoreboard.compare("latency", cycles, count * words + 6)
             await self.domain.edge
             self.scoreboard.compare("scores", self.scores, expected[slot, :count].tolist())
+            self.coverage.dots(expected[slot, :count], queries.scale[slot], keys.scale[:count])
+            largest = abs(np.stack([queries.mantissa[slot], keys.mantissa[0]])) == 1 << 14
+            self.coverage.hit("dot_mantissas", "largest" if largest.all() else "others")
+            d, lanes = self.parameters["HEAD_DIM"], self.parameters["LANES"]
+            self.coverage.hit("dot_words", "not full" if d % lanes else "full")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -370,6 +402,7 @@ class softmax_rows(UnitTest):  # noqa: N801
         rows = self.rng.randint(1, 5)
         for _ in range(rows):
             row = self.row()
+            self.coverage.softmax(row)
             last = [0] * (len(row) - 1) + [1]
             expected += zip(softmax_shares(row).tolist(), last, strict=True)
             while not int(dut.free.value):
@@ -384,6 +417,7 @@ class softmax_rows(UnitTest):  # noqa: N801
         while len(got) < len(expected):
             await self.domain.edge
         self.scoreboard.compare("shares", got, expected)
+        self.coverage.hit("softmax_rows", "alone" if rows == 1 else "one after the other")
         if rows == 1:
             self.scoreboard.compare("latency", self.domain.cycle - sent, 2 * len(row) + 20)
 
@@ -442,6 +476,9 @@ class divergences(UnitTest):  # noqa: N801
         await self.domain.edge
         expected = divergence(estimate, shares(vertical))
         self.scoreboard.compare("divergence", int(dut.divergence.value), expected)
+        self.coverage.hit("divergence", kind)
+        self.coverage.hit("divergence_value", "others" if expected else "zero")
+        self.coverage.blocks("divergence_blocks", blocks)
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -492,12 +529,14 @@ class thresholds(UnitTest):  # noqa: N801
         count = rng.randint(1, 40)
         self.entries = entries = self.values(count, self.parameters["VALUE_BITS"])
         gamma = rng.choice([1, WHOLE - 1, WHOLE // 2, rng.randint(1, WHOLE - 1)])
+        met = False
         if rng.random() < 0.5:  # a gamma that a running sum meets exactly
             entries[:] = self.numbers.integers(0, 4, size=count)
             total = 1 << int(entries.sum()).bit_length()
             entries[rng.randrange(count)] += total - entries.sum()
             exact = np.cumsum(np.sort(entries)[::-1]) * (WHOLE // total)
             gamma = int(rng.choice([g for g in exact.tolist() if g < WHOLE] or [gamma]))
+            met = gamma in exact
         # Pairs are shares of 25 bits; block scores have 40.
         for mode in (COVER, BEST, PAIRS)[: 3 if self.parameters["VALUE_BITS"] == 25 else 2]:
             wanted = rng.randint(0, count)  # entry 0 among them
@@ -507,6 +546,11 @@ class thresholds(UnitTest):  # noqa: N801
             dut.total.value = int(entries.sum())
             dut.last_word.value = (count - 1) // lanes
             dut.last_lanes.value = (1 << (count - 1) % lanes + 1) - 1
+            self.coverage.threshold(mode, self.parameters["VALUE_BITS"], entries)
+            if mode == BEST:
+                self.coverage.hit("threshold_wanted", share_of(wanted, count))
+            else:
+                self.coverage.gamma(WHOLE if whole else gamma, met=met and not whole)
             self.marks.clear()
             cycles = -await self.pulse("start") + await self.wait("done")
             words, passes = (count - 1) // lanes + 1, self.parameters["VALUE_BITS"] + 1

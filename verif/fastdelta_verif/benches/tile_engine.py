@@ -18,7 +18,7 @@ from pyuvm import uvm_component, uvm_monitor, uvm_test
 
 from fastdelta.arrays import Bytes
 from fastdelta.prefill.job_lists import JobFields, make_job_lists
-from fastdelta.prefill.packing import pack_keys, pack_queries, pack_values
+from fastdelta.prefill.packing import block_contents, pack_keys, pack_queries, pack_values
 from fastdelta.prefill.quantise import quantise_prompt
 from fastdelta.reference.prefill_model import (
     EXPONENT_MAX,
@@ -35,7 +35,7 @@ from fastdelta.reference.sparse_index import IndexSet
 from fastdelta.shapes import PrefillShape
 from fastdelta_verif.agents.axi_stream import StreamBeat, StreamMonitor, StreamSinkDriver
 from fastdelta_verif.agents.clock_domain import ClockDomain
-from fastdelta_verif.agents.handshake import THROTTLES, Throttle
+from fastdelta_verif.agents.handshake import THROTTLES, Rhythm, Throttle
 from fastdelta_verif.agents.ports import (
     Fields,
     PortSink,
@@ -44,6 +44,7 @@ from fastdelta_verif.agents.ports import (
     Transfer,
     stream_names,
 )
+from fastdelta_verif.covergroups.prefill import OPERANDS, TILE_ENGINE, TileEngineCoverage
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
@@ -66,7 +67,7 @@ class BeatSource(uvm_component):
         self._valid, self._ready, self._data = (
             getattr(dut, f"{prefix}_{part}") for part in ("tvalid", "tready", "tdata")
         )
-        self.throttle = Throttle(rng)
+        self.throttle, self.rhythm = Throttle(rng), Rhythm()
         self.waiting: deque[int] = deque()
 
     async def run_phase(self) -> None:
@@ -79,7 +80,9 @@ class BeatSource(uvm_component):
             self._valid.value = offered
             self._data.value = self.waiting[0] if offered else self._rng.getrandbits(width)
             await self._domain.edge
-            if offered and not self._domain.in_reset and int(self._ready.value):
+            taken = offered and not self._domain.in_reset and int(self._ready.value)
+            self.rhythm.see(offered, taken)
+            if taken:
                 self.waiting.popleft()
                 offered = False
 
@@ -190,6 +193,9 @@ class TileEngineTest(uvm_test):
         self.outputs = StreamMonitor("outputs", self, bus, domain)
         self.scoreboard = EngineScoreboard("scoreboard", self, self.shape)
         self.rows = RowMonitor("rows", self, domain, self.scoreboard)
+        self.coverage = TileEngineCoverage("coverage", self, TILE_ENGINE)
+        self.coverage.simulator()
+        self.coverage.parameters(p)
         self.throttles = (
             self.jobs.throttle,
             self.queries.throttle,
@@ -204,6 +210,16 @@ class TileEngineTest(uvm_test):
         """Connect monitors and scoreboard."""
         self.scoreboard.subscribe(self.requests.port, self.scoreboard.request)
         self.scoreboard.subscribe(self.outputs.port, self.scoreboard.beat)
+        for port, rhythm in (
+            ("job", self.jobs.rhythm),
+            ("q_request", self.queries.request_rhythm),
+            ("q", self.queries.rhythm),
+            ("k", self.keys.rhythm),
+            ("v", self.values.rhythm),
+            ("o_request", self.requests.rhythm),
+            ("o", self.outputs.rhythm),
+        ):
+            self.coverage.watch(port, rhythm)
 
     # ------------------------------------------------------------ prompts
 
@@ -249,13 +265,24 @@ class TileEngineTest(uvm_test):
         """Put a prompt of one KV head into the memories."""
         self.operands = operands
         self.group, self.tokens = operands.q.shape[:2]
+        multiplier, exponent = operands.multiplier, operands.exponent
+        for point, name, seen in (
+            ("query_multiplier", "zero", multiplier == 0),
+            ("query_multiplier", "others", multiplier != 0),
+            ("query_exponent", "lowest", exponent == EXPONENT_MIN),
+            ("query_exponent", "highest", exponent == EXPONENT_MAX),
+            ("query_exponent", "between", (exponent > EXPONENT_MIN) & (exponent < EXPONENT_MAX)),
+        ):
+            if seen.any():
+                self.coverage.hit(point, name)
         shape = self.shape
         self.blocks = shape.blocks(self.tokens)
-        self.q_blocks = pack_queries(shape, operands.q, operands.multiplier, operands.exponent)
-        self.q_blocks = self.q_blocks.reshape(self.group, self.blocks + 1, -1)
+        q_bytes = pack_queries(shape, operands.q, operands.multiplier, operands.exponent)
+        q_blocks = block_contents(shape, q_bytes, shape.q_block_bytes)
+        self.q_blocks = q_blocks.reshape(self.group, self.blocks + 1, -1)
         k_bytes = pack_keys(shape, operands.k, operands.k_shift, operands.v_shift)
-        self.k_blocks = k_bytes.reshape(self.blocks, -1)
-        self.v_blocks = pack_values(shape, operands.v).reshape(self.blocks, -1)
+        self.k_blocks = block_contents(shape, k_bytes, shape.k_block_bytes)
+        self.v_blocks = block_contents(shape, pack_values(shape, operands.v), shape.v_block_bytes)
         self.dut.blocks.value = self.blocks
         self.dut.padding.value = self.blocks * shape.block - self.tokens
 
@@ -289,6 +316,9 @@ class TileEngineTest(uvm_test):
                 self.keys.waiting.extend(self.beats(self.k_blocks[b]))
                 self.values.waiting.extend(self.beats(self.v_blocks[b]))
         outputs, _ = selected_attention(self.operands, index_set, self.shape.block)
+        self.coverage.jobs(fields, window, self.blocks)
+        self.coverage.rows(index_set, self.group, self.blocks)
+        self.coverage.outputs(outputs)
         for head in range(self.group):
             for query in range(self.blocks):
                 rows = slice(query * self.shape.block, (query + 1) * self.shape.block)
@@ -296,6 +326,9 @@ class TileEngineTest(uvm_test):
 
     def measure(self) -> None:
         """Queue the statistics jobs of the prompt and the rows to come."""
+        rest = self.tokens % self.shape.block
+        below = "fewer than a block" if self.tokens < self.shape.block else "straddle two"
+        self.coverage.hit("representative_rows", below if rest else "one block")
         for b in range(self.blocks):
             self.keys.waiting.extend(self.beats(self.k_blocks[b]))
             for head in range(self.group):
@@ -372,6 +405,19 @@ class TileEngineTest(uvm_test):
         while not int(self.dut.idle.value):
             await self.domain.edge
 
+    def random_tokens(self, most_blocks: int) -> int:
+        """Return a number of tokens, often one, or at an edge of a block."""
+        block, rng = self.shape.block, self.rng
+        whole = rng.randint(1, most_blocks) * block
+        edge = whole + rng.choice([-1, 0, 1]) if whole < most_blocks * block else whole - 1
+        return rng.choice([1, block - 1, block, edge, rng.randint(1, most_blocks * block)])
+
+    def sample(self, work: str, is_real: bool) -> None:
+        """Sample the prompt for a kind of work."""
+        kind = OPERANDS[is_real]
+        self.coverage.prompt(work, kind, self.tokens, self.group, self.shape.block)
+        self.coverage.hit("work", work)
+
     def window(self) -> int:
         """Return a random legal window."""
         largest = (self.shape.slots // self.group).bit_length() - 1
@@ -400,14 +446,13 @@ class AttentionScenario(TileEngineTest):
 
     async def scenario(self) -> None:
         """Attend a number of prompts."""
-        options, block = self.settings.options, self.shape.block
+        options = self.settings.options
         for prompt in range(options["prompts"]):
             group = self.rng.randint(1, min(4, self.shape.slots))
-            tokens = self.rng.choice(
-                [1, block - 1, block, self.rng.randint(1, options["blocks"] * block)]
-            )
+            tokens = self.random_tokens(options["blocks"])
             make = self.rng.choice([self.random_operands, self.real_operands])
             self.load(make(group, tokens))
+            self.sample("attention", make == self.real_operands)
             self.throttle("none" if prompt == 0 else None)
             self.attend(self.random_set(self.rng.choice([0.2, 0.6, 1.0])), self.window())
             await self.finished()
@@ -418,19 +463,19 @@ class StatisticsScenario(TileEngineTest):
 
     async def scenario(self) -> None:
         """Measure and attend a number of prompts."""
-        options, block = self.settings.options, self.shape.block
+        options = self.settings.options
         for prompt in range(options["prompts"]):
             group = self.rng.randint(1, min(4, self.shape.slots))
-            tokens = self.rng.choice(
-                [1, block, block + 1, self.rng.randint(1, options["blocks"] * block)]
-            )
+            tokens = self.random_tokens(options["blocks"])
             make = self.rng.choice([self.random_operands, self.real_operands])
             self.load(make(group, tokens))
+            self.sample("statistics", make == self.real_operands)
             self.throttle("none" if prompt == 0 else None)
             self.measure()
             await self.finished()
             self.pool(self.rng.randrange(group), list(range(self.blocks)))
             await self.finished()
+            self.coverage.hit("work", "pooling")
             self.attend(self.random_set(0.5), self.window())
             await self.finished()
 
@@ -445,7 +490,11 @@ class ResetScenario(TileEngineTest):
             self.load(self.random_operands(2, 3 * block))
             self.throttle("none")
             self.attend(self.random_set(1.0), self.window())
+            whole = len(self.keys.waiting) - len(self.beats(self.k_blocks[0]))
             await self.domain.cycles(self.rng.randint(10, 40 * block))
+            state = "with outputs" if self.scoreboard.beats else "in tiles"
+            started = len(self.keys.waiting) < whole
+            self.coverage.hit("reset", state if started else "waiting for operands")
             for source in (self.jobs, self.keys, self.values):
                 source.waiting.clear()
             self.queries.forget()
@@ -468,6 +517,7 @@ class SlowOutputScenario(TileEngineTest):
             self.output_sink.throttle.mode = mode
             self.attend(self.random_set(0.0), 1)
             await self.finished()
+            self.coverage.hit("work", "slow outputs")
 
 
 class UtilisationScenario(TileEngineTest):
@@ -486,6 +536,7 @@ class UtilisationScenario(TileEngineTest):
         share = int(self.dut.matrix_steps.value) / (self.shape.strips * cycles)
         enough = f"{share:.3f} in {cycles} cycles is at least {options['least']}"
         self.scoreboard.compare(enough, share >= options["least"], True)
+        self.coverage.hit("work", "at full size")
 
 
 @pyuvm.test(**TIME_LIMIT)

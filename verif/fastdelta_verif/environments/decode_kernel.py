@@ -12,6 +12,7 @@ import numpy as np
 from cocotb.triggers import First, RisingEdge, Timer
 from pyuvm import uvm_analysis_port, uvm_component, uvm_env, uvm_reg, uvm_status_e
 
+from fastdelta.arrays import checksum
 from fastdelta.decode.packing import (
     pack_output,
     pack_state,
@@ -59,7 +60,7 @@ from fastdelta_verif.settings import Settings
 from fastdelta_verif.stimulus import DecodeStimulus
 
 RESULT_MAGIC = 0x31524446
-RESULT_WORDS = 16
+RESULT_WORDS = 32
 COUNTER_NAMES = tuple(
     register.name.lower() for register in Register if register >= Register.TOKENS_DONE
 )
@@ -316,6 +317,11 @@ class DecodeKernelScoreboard(Scoreboard):
         sizes = {name: len(run.payload.get(name, b"")) for name in ("qk", "v")} | {"o": run.room}
         for name, size in sizes.items():
             compare(f"{name} beats moved", seen[name], size // shape.beat_bytes)
+        moved = {name: run.payload.get(name, b"") for name in ("qk", "v")}
+        moved["o"] = self._output(run).tobytes()
+        for name, data in moved.items():
+            total = checksum(np.frombuffer(data, np.uint32))
+            compare(f"{name} checksum", counters[f"{name}_checksum"], total)
 
     def _check_cycles(
         self, start_cycle: int, counters: dict[str, int], monitors: dict[str, Any]
@@ -334,6 +340,8 @@ class DecodeKernelScoreboard(Scoreboard):
         assert block is not None
         words = np.frombuffer(block, dtype=np.uint32).tolist()
         expected = [RESULT_MAGIC, int(status), VERSION_VALUE, *counters.values()]
+        expected += [0] * (RESULT_WORDS - len(expected) - 1)
+        expected.append(-sum(expected) & 0xFFFFFFFF)  # all words add up to zero
         if run.result % self._shape.beat_bytes:
             expected = [0] * RESULT_WORDS  # such an address gets no result block
         self.compare("result block", words, expected)

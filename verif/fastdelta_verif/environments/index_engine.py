@@ -14,7 +14,7 @@ import numpy as np
 from pyuvm import uvm_component
 
 from fastdelta.prefill.job_lists import Words, make_job_lists
-from fastdelta.prefill.packing import pack_keys, pack_queries
+from fastdelta.prefill.packing import block_contents, pack_keys, pack_queries
 from fastdelta.prefill.quantise import quantise_prompt
 from fastdelta.reference.index_model import (
     IndexParameters,
@@ -186,16 +186,16 @@ class IndexCase:
     def _queries(self) -> list[list[int]]:
         operands = self.operands
         data = pack_queries(self.shape, operands.q, operands.multiplier, operands.exponent)
-        size = self.shape.q_block_bytes
-        return [to_beats(block, self.shape.beat_bytes) for block in data.reshape(-1, size)]
+        blocks = block_contents(self.shape, data, self.shape.q_block_bytes)
+        return [to_beats(block, self.shape.beat_bytes) for block in blocks]
 
     @cached_property
     def keys(self) -> list[list[int]]:
         """Beats of every K block; the shifts of values are random, nobody may look at them."""
         shifts = np.random.default_rng(1).integers(0, 16, size=self.operands.k_shift.shape)
         data = pack_keys(self.shape, self.operands.k, self.operands.k_shift, shifts)
-        size = self.shape.k_block_bytes
-        return [to_beats(block, self.shape.beat_bytes) for block in data.reshape(-1, size)]
+        blocks = block_contents(self.shape, data, self.shape.k_block_bytes)
+        return [to_beats(block, self.shape.beat_bytes) for block in blocks]
 
     def queries(self, head: int, block: int) -> list[int]:
         """Beats of a Q block; number `blocks` has the representative queries."""

@@ -12,9 +12,11 @@ from enum import IntEnum
 from typing import Any, ClassVar
 
 import cocotb
+import numpy as np
 from cocotb.triggers import Timer
 from pyuvm import uvm_test
 
+from fastdelta.arrays import checksum
 from fastdelta.registers.decode import (  # equal for all kernels: overlays/kernel.rdl
     CTRL_AP_CONTINUE,
     CTRL_AP_DONE,
@@ -253,7 +255,36 @@ class KernelTest(uvm_test):
         expected = bytes(self.RESULT_BYTES)
         if report:
             words = [self.MAGIC, status, self.VERSION, *counters.values()]
-            block = b"".join(word.to_bytes(4, "little") for word in words)
-            expected = block.ljust(self.RESULT_BYTES, b"\0")
+            words += [0] * (self.RESULT_BYTES // 4 - len(words) - 1)
+            words.append(-sum(words) & WORD)  # all words add up to zero
+            expected = b"".join(word.to_bytes(4, "little") for word in words)
         self.compare("result block", self.region("result"), expected)
         return counters
+
+    def port_checksums(self, result: int, beat_bytes: int) -> dict[str, int]:
+        """Add up the words of all bursts by port, from what memory holds now.
+
+        Parameters
+        ----------
+        result
+            Address of the result block, which does not count.
+        beat_bytes
+            Bytes of a beat.
+
+        Returns
+        -------
+        dict
+            By name of the port, with ``_write`` where it does both.
+        """
+        sums = dict.fromkeys(self.ports, 0)
+        for burst in self.bursts:
+            if result <= burst.address < result + self.RESULT_BYTES:
+                continue
+            name = burst.port.removeprefix("m_axi_")
+            if burst.write and name in self.READ_PORTS:
+                name += "_write"
+            data = self.memory.read(burst.address, burst.beats * beat_bytes)
+            assert data is not None, "a run that went through touched what it must not"
+            words = np.frombuffer(data, np.uint32)
+            sums[name] = sums[name] + checksum(words) & WORD
+        return sums

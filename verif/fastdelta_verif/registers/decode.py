@@ -351,7 +351,7 @@ class decode_registers__version(uvm_reg):
 
     def build(self) -> None:
         self.minor.configure(self, 16, 0, "RO", False, 0x0, True, True, False)
-        self.major.configure(self, 16, 16, "RO", False, 0x1, True, True, False)
+        self.major.configure(self, 16, 16, "RO", False, 0x2, True, True, False)
 
 
 # Reg - decode_registers.shape0
@@ -527,6 +527,39 @@ class decode_registers__runs(uvm_reg):
         self.value.configure(self, 32, 0, "RO", True, 0x0, False, True, False)
 
 
+# Reg - decode_registers.qk_checksum
+class decode_registers__qk_checksum(uvm_reg):
+
+    def __init__(self, name: str = "qk_checksum"):
+        super().__init__(name, 32, uvm_coverage_model_e.UVM_NO_COVERAGE)
+        self.value = uvm_reg_field("value")
+
+    def build(self) -> None:
+        self.value.configure(self, 32, 0, "RO", True, 0x0, False, True, False)
+
+
+# Reg - decode_registers.v_checksum
+class decode_registers__v_checksum(uvm_reg):
+
+    def __init__(self, name: str = "v_checksum"):
+        super().__init__(name, 32, uvm_coverage_model_e.UVM_NO_COVERAGE)
+        self.value = uvm_reg_field("value")
+
+    def build(self) -> None:
+        self.value.configure(self, 32, 0, "RO", True, 0x0, False, True, False)
+
+
+# Reg - decode_registers.o_checksum
+class decode_registers__o_checksum(uvm_reg):
+
+    def __init__(self, name: str = "o_checksum"):
+        super().__init__(name, 32, uvm_coverage_model_e.UVM_NO_COVERAGE)
+        self.value = uvm_reg_field("value")
+
+    def build(self) -> None:
+        self.value.configure(self, 32, 0, "RO", True, 0x0, False, True, False)
+
+
 # Addrmap - decode_registers
 class decode_registers(uvm_reg_block):
 
@@ -562,6 +595,9 @@ class decode_registers(uvm_reg_block):
         self.output_stalls = decode_registers__output_stalls("output_stalls")
         self.contexts_lost = decode_registers__contexts_lost("contexts_lost")
         self.runs = decode_registers__runs("runs")
+        self.qk_checksum = decode_registers__qk_checksum("qk_checksum")
+        self.v_checksum = decode_registers__v_checksum("v_checksum")
+        self.o_checksum = decode_registers__o_checksum("o_checksum")
 
     def build(self) -> None:
         reg_map = self.create_map("reg_map", 0, 4, uvm_endianness_e.UVM_LITTLE_ENDIAN)
@@ -708,3 +744,18 @@ class decode_registers(uvm_reg_block):
 
         self.runs.build()
         self.get_default_map().add_reg(self.runs, 0xc0, "RO")
+        self.qk_checksum = decode_registers__qk_checksum("qk_checksum")
+        self.qk_checksum.configure(self, None, "")
+
+        self.qk_checksum.build()
+        self.get_default_map().add_reg(self.qk_checksum, 0xc4, "RO")
+        self.v_checksum = decode_registers__v_checksum("v_checksum")
+        self.v_checksum.configure(self, None, "")
+
+        self.v_checksum.build()
+        self.get_default_map().add_reg(self.v_checksum, 0xc8, "RO")
+        self.o_checksum = decode_registers__o_checksum("o_checksum")
+        self.o_checksum.configure(self, None, "")
+
+        self.o_checksum.build()
+        self.get_default_map().add_reg(self.o_checksum, 0xcc, "RO")

@@ -525,7 +525,7 @@ class prefill_registers__version(uvm_reg):
 
     def build(self) -> None:
         self.minor.configure(self, 16, 0, "RO", False, 0x0, True, True, False)
-        self.major.configure(self, 16, 16, "RO", False, 0x1, True, True, False)
+        self.major.configure(self, 16, 16, "RO", False, 0x2, True, True, False)
 
 
 # Reg - prefill_registers.shape0
@@ -1006,6 +1006,72 @@ class prefill_registers__runs(uvm_reg):
         self.value.configure(self, 32, 0, "RO", True, 0x0, False, True, False)
 
 
+# Reg - prefill_registers.q_checksum
+class prefill_registers__q_checksum(uvm_reg):
+
+    def __init__(self, name: str = "q_checksum"):
+        super().__init__(name, 32, uvm_coverage_model_e.UVM_NO_COVERAGE)
+        self.value = uvm_reg_field("value")
+
+    def build(self) -> None:
+        self.value.configure(self, 32, 0, "RO", True, 0x0, False, True, False)
+
+
+# Reg - prefill_registers.k_checksum
+class prefill_registers__k_checksum(uvm_reg):
+
+    def __init__(self, name: str = "k_checksum"):
+        super().__init__(name, 32, uvm_coverage_model_e.UVM_NO_COVERAGE)
+        self.value = uvm_reg_field("value")
+
+    def build(self) -> None:
+        self.value.configure(self, 32, 0, "RO", True, 0x0, False, True, False)
+
+
+# Reg - prefill_registers.v_checksum
+class prefill_registers__v_checksum(uvm_reg):
+
+    def __init__(self, name: str = "v_checksum"):
+        super().__init__(name, 32, uvm_coverage_model_e.UVM_NO_COVERAGE)
+        self.value = uvm_reg_field("value")
+
+    def build(self) -> None:
+        self.value.configure(self, 32, 0, "RO", True, 0x0, False, True, False)
+
+
+# Reg - prefill_registers.o_checksum
+class prefill_registers__o_checksum(uvm_reg):
+
+    def __init__(self, name: str = "o_checksum"):
+        super().__init__(name, 32, uvm_coverage_model_e.UVM_NO_COVERAGE)
+        self.value = uvm_reg_field("value")
+
+    def build(self) -> None:
+        self.value.configure(self, 32, 0, "RO", True, 0x0, False, True, False)
+
+
+# Reg - prefill_registers.jobs_read_checksum
+class prefill_registers__jobs_read_checksum(uvm_reg):
+
+    def __init__(self, name: str = "jobs_read_checksum"):
+        super().__init__(name, 32, uvm_coverage_model_e.UVM_NO_COVERAGE)
+        self.value = uvm_reg_field("value")
+
+    def build(self) -> None:
+        self.value.configure(self, 32, 0, "RO", True, 0x0, False, True, False)
+
+
+# Reg - prefill_registers.jobs_written_checksum
+class prefill_registers__jobs_written_checksum(uvm_reg):
+
+    def __init__(self, name: str = "jobs_written_checksum"):
+        super().__init__(name, 32, uvm_coverage_model_e.UVM_NO_COVERAGE)
+        self.value = uvm_reg_field("value")
+
+    def build(self) -> None:
+        self.value.configure(self, 32, 0, "RO", True, 0x0, False, True, False)
+
+
 # Addrmap - prefill_registers
 class prefill_registers(uvm_reg_block):
 
@@ -1078,6 +1144,12 @@ class prefill_registers(uvm_reg_block):
         self.empty_rows = prefill_registers__empty_rows("empty_rows")
         self.kv_heads_done = prefill_registers__kv_heads_done("kv_heads_done")
         self.runs = prefill_registers__runs("runs")
+        self.q_checksum = prefill_registers__q_checksum("q_checksum")
+        self.k_checksum = prefill_registers__k_checksum("k_checksum")
+        self.v_checksum = prefill_registers__v_checksum("v_checksum")
+        self.o_checksum = prefill_registers__o_checksum("o_checksum")
+        self.jobs_read_checksum = prefill_registers__jobs_read_checksum("jobs_read_checksum")
+        self.jobs_written_checksum = prefill_registers__jobs_written_checksum("jobs_written_checksum")
 
     def build(self) -> None:
         reg_map = self.create_map("reg_map", 0, 4, uvm_endianness_e.UVM_LITTLE_ENDIAN)
@@ -1405,3 +1477,33 @@ class prefill_registers(uvm_reg_block):
 
         self.runs.build()
         self.get_default_map().add_reg(self.runs, 0x1cc, "RO")
+        self.q_checksum = prefill_registers__q_checksum("q_checksum")
+        self.q_checksum.configure(self, None, "")
+
+        self.q_checksum.build()
+        self.get_default_map().add_reg(self.q_checksum, 0x1d0, "RO")
+        self.k_checksum = prefill_registers__k_checksum("k_checksum")
+        self.k_checksum.configure(self, None, "")
+
+        self.k_checksum.build()
+        self.get_default_map().add_reg(self.k_checksum, 0x1d4, "RO")
+        self.v_checksum = prefill_registers__v_checksum("v_checksum")
+        self.v_checksum.configure(self, None, "")
+
+        self.v_checksum.build()
+        self.get_default_map().add_reg(self.v_checksum, 0x1d8, "RO")
+        self.o_checksum = prefill_registers__o_checksum("o_checksum")
+        self.o_checksum.configure(self, None, "")
+
+        self.o_checksum.build()
+        self.get_default_map().add_reg(self.o_checksum, 0x1dc, "RO")
+        self.jobs_read_checksum = prefill_registers__jobs_read_checksum("jobs_read_checksum")
+        self.jobs_read_checksum.configure(self, None, "")
+
+        self.jobs_read_checksum.build()
+        self.get_default_map().add_reg(self.jobs_read_checksum, 0x1e0, "RO")
+        self.jobs_written_checksum = prefill_registers__jobs_written_checksum("jobs_written_checksum")
+        self.jobs_written_checksum.configure(self, None, "")
+
+        self.jobs_written_checksum.build()
+        self.get_default_map().add_reg(self.jobs_written_checksum, 0x1e4, "RO")

@@ -20,6 +20,7 @@ UNITS = tuple(
 SHELL = (
     "prefill_registers",
     "block_address",
+    "block_check",
     "word_packer",
     "job_reader",
     "prefill_control",
@@ -39,9 +40,10 @@ def stand_in_prefill(shape: PrefillShape) -> Design:
 
 
 def block_sums(data: bytes, beat_bytes: int, block_bytes: int) -> Words:
-    """Return the sum of the low words of the beats of each block."""
+    """Return the sum of the low words of the beats of each block, without its check beat."""
     beats = np.frombuffer(data, np.uint32).reshape(-1, beat_bytes // 4)[:, 0]
-    sums: Words = beats.astype(np.int64).reshape(-1, block_bytes // beat_bytes).sum(axis=1)
+    blocks = beats.astype(np.int64).reshape(-1, block_bytes // beat_bytes)
+    sums: Words = blocks[:, :-1].sum(axis=1)
     return sums & WORD
 
 

@@ -8,6 +8,16 @@ be trusted, and how it is calibrated: docs/performance_model.md.
 
 from fastdelta.reference.performance.decode import decode_performance
 from fastdelta.reference.performance.memory import MemoryTiming, Port
+from fastdelta.reference.performance.models import (
+    DECODE_MODELS,
+    PREFILL_MODELS,
+    DecodeModel,
+    ModelPrefillPerformance,
+    ModelShape,
+    model_decode_performance,
+    model_prefill_performance,
+    model_shape,
+)
 from fastdelta.reference.performance.prefill import prefill_performance
 from fastdelta.reference.performance.results import (
     CalibrationError,
@@ -16,11 +26,19 @@ from fastdelta.reference.performance.results import (
 )
 
 __all__ = [
+    "DECODE_MODELS",
+    "PREFILL_MODELS",
     "CalibrationError",
+    "DecodeModel",
     "DecodePerformance",
     "MemoryTiming",
+    "ModelPrefillPerformance",
+    "ModelShape",
     "Port",
     "PrefillPerformance",
     "decode_performance",
+    "model_decode_performance",
+    "model_prefill_performance",
+    "model_shape",
     "prefill_performance",
 ]

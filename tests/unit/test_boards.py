@@ -95,7 +95,7 @@ def loadable(monkeypatch: pytest.MonkeyPatch) -> list[LoadableCard]:
     """Two U55C; what a loaded overlay needs is left out, so that a board can be made."""
     found = [LoadableCard(PLATFORMS["u55c"].shell) for _ in range(2)]
     monkeypatch.setattr(Device, "_devices", found, raising=False)
-    description = {"xclbin_uuid": "0", "type": "fastdelta:kernel:decode_kernel:1.0"}
+    description = {"xclbin_uuid": "0", "type": "fastdelta:kernel:decode_kernel:2.0"}
 
     def load(_path: str, device: LoadableCard) -> SimpleNamespace:
         if device.refusal is not None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fastdelta.drivers.kernel import KernelDriver, PynqRun
+from fastdelta.drivers.kernel import KernelDriver, PynqRun, kernel_type
+from fastdelta.registers.decode import VERSION_VALUE
 
 
 class DecodeKernel(KernelDriver):
     """Driver of the decode kernel, bound by VLNV."""
 
-    bindto = ("fastdelta:kernel:decode_kernel:1.0",)
+    bindto = (kernel_type("decode_kernel", VERSION_VALUE),)
     POINTERS: ClassVar[tuple[str, ...]] = ("qk", "v", "o", "result")
 
     def launch(

@@ -66,6 +66,11 @@ class PynqRun:
         return "the run has not ended"
 
 
+def kernel_type(name: str, version: int) -> str:
+    """Return the VLNV by which PYNQ finds a kernel's driver; version word as in its register."""
+    return f"fastdelta:kernel:{name}:{version >> 16}.{version & 0xFFFF}"
+
+
 class KernelDriver(DefaultIP):  # type: ignore[misc]  # PYNQ has no types
     """Base of the drivers; PYNQ binds those that have ``bindto``, by VLNV.
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fastdelta.drivers.kernel import KernelDriver, PynqRun
+from fastdelta.drivers.kernel import KernelDriver, PynqRun, kernel_type
+from fastdelta.registers.prefill import VERSION_VALUE
 
 
 class PrefillKernel(KernelDriver):
     """Driver of the prefill kernel, bound by VLNV."""
 
-    bindto = ("fastdelta:kernel:prefill_kernel:1.0",)
+    bindto = (kernel_type("prefill_kernel", VERSION_VALUE),)
     POINTERS: ClassVar[tuple[str, ...]] = ("q", "k", "v", "jobs", "o", "result")
 
     def launch(

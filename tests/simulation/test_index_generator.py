@@ -134,7 +134,9 @@ def test_row_scores(simulate: Simulate, shape: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("queries", [0, 1], ids=["keys", "queries"])
 @pytest.mark.parametrize(
-    "shape", [{}, {"BLOCK": 48, "BUS_WIDTH": 128, "HEAD_DIM": 48, "LANES": 32}], ids=["8", "48"]
+    "shape",
+    [{}, {"LANES": 16}, {"BLOCK": 48, "BUS_WIDTH": 128, "HEAD_DIM": 48, "LANES": 32}],
+    ids=["8", "8-one-word", "48"],
 )
 def test_pooled_blocks(simulate: Simulate, shape: dict[str, int], queries: int) -> None:
     design = unit("index_pooling", QUERIES=queries, **POOLING | shape)

@@ -23,6 +23,12 @@ from fastdelta.shapes import PrefillShape
 from fastdelta_verif.agents.clock_domain import ClockDomain
 from fastdelta_verif.agents.handshake import THROTTLES
 from fastdelta_verif.agents.ports import PortSink, Transfer
+from fastdelta_verif.covergroups.prefill import (
+    INDEX_GENERATOR,
+    PATTERNS,
+    IndexCoverage,
+    tokens_bin,
+)
 from fastdelta_verif.environments.index_engine import (
     KINDS,
     EnginePlayer,
@@ -94,7 +100,11 @@ class IndexGeneratorTest(uvm_test):
         self.list = PortSink("list", self, self.domain, rngs[0], "list", ("data",))
         self.player = EnginePlayer("player", self, self.domain, rngs[1])
         self.scoreboard = IndexScoreboard("scoreboard", self)
+        self.coverage = IndexCoverage("coverage", self, INDEX_GENERATOR)
+        self.coverage.simulator()
+        self.coverage.hit("block_size", self.shape.block)
         self.list_started = 0  # cycle
+        self.kind_of: dict[IndexCase, str] = {}
 
     def connect_phase(self) -> None:
         """Connect monitors, player and scoreboard."""
@@ -102,6 +112,9 @@ class IndexGeneratorTest(uvm_test):
         subscribe(self.list.port, self.scoreboard.word)
         subscribe(self.player.jobs.port, self._job)
         subscribe(self.player.visits.port, self._visit)
+        self.coverage.watch("list", self.list.rhythm)
+        self.coverage.watch("job", self.player.jobs.rhythm)
+        self.coverage.watch("visit", self.player.visits.rhythm)
 
     def _job(self, item: Transfer) -> None:
         self.scoreboard.job(item)
@@ -135,7 +148,9 @@ class IndexGeneratorTest(uvm_test):
         operands = random_operands(self.numbers, kind, group, tokens, self.shape.head_dim)
         settings = IndexParameters(self.shape.block, gamma, limit, *budgets)
         window, entries = self.random_window(group), self.parameters["MAP_ENTRIES"]
-        return IndexCase(self.shape, operands, settings, window, entries)
+        case = IndexCase(self.shape, operands, settings, window, entries)
+        self.kind_of[case] = kind
+        return case
 
     def random_tokens(self, most_blocks: int) -> int:
         """Return a number of tokens, often at the edge of a block."""
@@ -164,7 +179,9 @@ class IndexGeneratorTest(uvm_test):
         if limit is None:
             lowest = min(head.divergence for head in case.result.heads)
             between = min((lowest >> 25) + rng.randint(0, 2), ALWAYS)
+            kind = self.kind_of[case]
             case = replace(case, parameters=replace(case.parameters, divergence_limit=between))
+            self.kind_of[case] = kind
         return case
 
     def settings_of(self, case: IndexCase) -> dict[str, int]:
@@ -195,6 +212,7 @@ class IndexGeneratorTest(uvm_test):
         compare("player has anything left", self.player.busy(), False)
         counts = (dut.query_aware, dut.index_tiles, dut.pooled_scores, dut.pairs, dut.map_overflow)
         compare("counts", tuple(int(count.value) for count in counts), case.counts)
+        self.coverage.case(case, self.kind_of[case])
 
     async def generate(self, settings: dict[str, int], words: Words) -> None:
         """Start the unit and wait for its list, which must be these words."""
@@ -259,6 +277,7 @@ class dense_lists(IndexGeneratorTest):  # noqa: N801 - cocotb takes the class na
                 "window": window,
             }
             await self.generate(settings, jobs.to_words())
+            self.coverage.dense(blocks, group, window)
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -285,6 +304,10 @@ class shortest_prompts(IndexGeneratorTest):  # noqa: N801
             for limit in (0, ALWAYS):
                 gamma = self.rng.choice([1, 40000, WHOLE])
                 await self.run_case(self.case("noise", tokens, 1, gamma=gamma, limit=limit))
+                size = "one block" if tokens <= block else "several blocks"
+                pattern = PATTERNS[limit == ALWAYS]
+                one = tokens_bin(tokens, block) == "one"
+                self.coverage.hit("shortest", (pattern, "one token" if one else size))
         # All blocks are wanted, those of score 0 as well.
         await self.run_case(self.case("alone", 4 * block, 1, gamma=WHOLE, limit=0))
 
@@ -305,6 +328,8 @@ class overflowing_maps(IndexGeneratorTest):  # noqa: N801
             case = self.case("noise", tokens, group, gamma=58982, limit=limit)
             seen.append(case.overflows)
             await self.run_case(case)
+            fits = "just fits" if run % 2 == 0 else "overflows"
+            self.coverage.hit("map", fits if limit else "not needed")
         assert True in seen
         assert False in seen
 
@@ -325,7 +350,12 @@ class reset_in_run(IndexGeneratorTest):  # noqa: N801
             self.dut.start.value = 1
             await self.domain.edge
             self.dut.start.value = 0
+            if self.rng.random() < 0.3:
+                while self.player.busy() or self.scoreboard.jobs:
+                    await self.domain.edge
             await self.domain.cycles(self.rng.choice([5, 60, self.rng.randint(1, 3000)]))
+            in_tiles = self.player.busy() or self.scoreboard.jobs
+            self.coverage.hit("reset", "in tiles" if in_tiles else "after the tiles")
             self.dut.rst_n.value = 0
             await self.domain.cycles(2)
             self.player.forget()
@@ -353,3 +383,4 @@ class cycles_beside_tiles(IndexGeneratorTest):  # noqa: N801
             cycles = self.list_started - self.player.last_row
             self.logger.info(f"{cycles} cycles, {kind}, {options}")
             self.scoreboard.compare("too many cycles", cycles > most, False)
+            self.coverage.hit("cycles", PATTERNS[limit == ALWAYS])

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from fastdelta.prefill.job_lists import JobFields
 from fastdelta.reference.functions import OFFSET_BITS, ONE, Function
+from fastdelta.reference.index_model import POOLED_SCORE_FRACTION
 from fastdelta.reference.job_reader_model import ListShape
 from fastdelta.reference.kv_cache_model import Decision, Tier, Visit
 from fastdelta.reference.sparse_index import IndexSet
@@ -23,6 +24,8 @@ from fastdelta_verif.covergroups import (
     rhythms,
     share_of,
 )
+from fastdelta_verif.environments.index_engine import KINDS as PROMPTS
+from fastdelta_verif.environments.index_engine import IndexCase
 from fastdelta_verif.job_lists import FAULTS
 
 KINDS = ("scores", "values")
@@ -147,6 +150,7 @@ def sample_quadratic(
 # ------------------------------------------------------------------ tile engine
 
 OPERANDS = ("random", "from floats")
+OUTPUT_FRACTION = 8  # bits of an output below those of a value
 TILE_ENGINE = CoverageModel(
     "tile_engine",
     {
@@ -220,12 +224,12 @@ class TileEngineCoverage(Coverage):
 
     def outputs(self, outputs: npt.NDArray[np.int16]) -> None:
         """Sample expected outputs."""
-        info = np.iinfo(np.int16)
+        low, high = -128 << OUTPUT_FRACTION, 127 << OUTPUT_FRACTION  # of equal values in a row
         for name, seen in (
-            ("lowest", outputs == info.min),
-            ("highest", outputs == info.max),
+            ("lowest", outputs == low),
+            ("highest", outputs == high),
             ("zero", outputs == 0),
-            ("between", (outputs > info.min) & (outputs < info.max) & (outputs != 0)),
+            ("between", (outputs > low) & (outputs < high) & (outputs != 0)),
         ):
             if seen.any():
                 self.hit("output", name)
@@ -386,25 +390,27 @@ class KVCacheCoverage(Coverage):
 
 # ------------------------------------------------------------------ index generation
 
-PROMPTS = ("noise", "sink", "local", "columns", "alone", "flat", "loud", "raw", "zero", "extreme")
 PATTERNS = ("vertical-slash", "query-aware")
+WHOLE = 1 << 16  # gamma of all blocks
 RUNS = ("vertical-slash", "query-aware", "both")
 INDEX_GENERATOR = CoverageModel(
     "index_generator",
     {
-        "dense": cross(BLOCKS, ("uses padded", "uses whole")),
+        "dense": (*cross(BLOCKS, ("uses padded",)), ("9 and more", "uses whole")),
         "dense_window": WINDOWS,
         "dense_group": GROUPS,
         "prompt": cross(PATTERNS, PROMPTS),
-        "heads": RUNS,
+        "heads": (
+            *cross(RUNS[:2], ("1", "2", "3 and more")),
+            *cross(("both",), ("2", "3 and more")),
+        ),
         "tokens": cross(PATTERNS, TOKENS),
-        "group": cross(RUNS, ("1", "2", "3 and more")),
         "blocks": BLOCKS,
         "window": WINDOWS,
         "gamma": cross(PATTERNS, ("1", "between", "all but one", "all")),
-        "limit": ("0", "at a head's divergence", "all"),
+        "limit": ("0", "between", "all"),
         "budget": ("none", "at least some", "at most some", "as many"),
-        "selected": ("one block a row", "some", "all"),
+        "selected": ("at most two a row", "some", "all"),
         "shortest": cross(PATTERNS, ("one token", "one block", "several blocks")),
         "map": ("fits", "just fits", "overflows", "not needed"),
         "cycles": PATTERNS,
@@ -414,6 +420,51 @@ INDEX_GENERATOR = CoverageModel(
         "simulator": SIMULATORS,
     },
 )
+
+
+def gamma_bin(gamma: int) -> str:
+    """Return the bin of a coverage."""
+    return {1: "1", WHOLE - 1: "all but one", WHOLE: "all"}.get(gamma, "between")
+
+
+class IndexCoverage(Coverage):
+    """Samples runs of the index generator."""
+
+    def dense(self, blocks: int, group: int, window: int) -> None:
+        """Sample a run of the dense mode."""
+        padded = "uses padded" if blocks % 16 else "uses whole"
+        self.hit("dense", (blocks_bin(blocks), padded))
+        self.hit("dense_window", window_bin(window, blocks))
+        self.hit("dense_group", group_bin(group))
+
+    def case(self, case: IndexCase, kind: str) -> None:
+        """Sample a run with the kind of its prompt."""
+        aware, settings = len(case.query_aware), case.parameters
+        run = RUNS[0] if not aware else RUNS[1] if aware == case.group else RUNS[2]
+        group = str(case.group) if case.group < 3 else "3 and more"
+        self.hit("heads", (run, group))
+        patterns = PATTERNS if run == "both" else (run,)
+        for pattern in patterns:
+            self.hit("prompt", (pattern, kind))
+            self.hit("tokens", (pattern, tokens_bin(case.tokens, case.shape.block)))
+            self.hit("gamma", (pattern, gamma_bin(settings.gamma)))
+        self.hit("blocks", blocks_bin(case.blocks))
+        self.hit("window", window_bin(case.window, case.blocks))
+        limits = {0: "0", 1 << 24: "all"}
+        self.hit("limit", limits.get(settings.divergence_limit, "between"))
+        least, most = settings.min_blocks, min(settings.max_blocks, case.blocks)
+        if least:
+            self.hit("budget", "as many" if least >= most else "at least some")
+        else:
+            self.hit("budget", "at most some" if most < case.blocks else "none")
+        if case.blocks > 3:
+            pairs, rows = len(case.index_set.columns), case.group * case.blocks
+            all_pairs = rows * (case.blocks + 1) // 2
+            few = "at most two a row" if pairs <= 2 * rows else "some"
+            self.hit("selected", "all" if pairs == all_pairs else few)
+        if aware:
+            self.hit("map", "overflows" if case.overflows else "fits")
+
 
 EXPONENTS = ("stay", "wander", "leap")
 INDEX_UNITS = CoverageModel(
@@ -444,3 +495,56 @@ INDEX_UNITS = CoverageModel(
         "threshold_wanted": ("none", "some", "all"),
     },
 )
+
+
+class IndexUnitsCoverage(Coverage):
+    """Samples runs of the units of the index generator."""
+
+    def blocks(self, point: str, blocks: int) -> None:
+        """Sample a number of blocks."""
+        self.hit(point, blocks_bin(blocks))
+
+    def words(self, point: str, head_dim: int, lanes: int) -> None:
+        """Sample how a vector fills its words."""
+        whole = "one a block" if head_dim <= lanes else "several"
+        self.hit(point, "not full" if head_dim % lanes else whole)
+
+    def dots(
+        self,
+        scores: npt.NDArray[np.int64],
+        query_scale: np.integer,
+        key_scales: npt.NDArray[np.int64],
+    ) -> None:
+        """Sample the scores of a row, and the scales that they were made of."""
+        info = np.iinfo(np.int32)
+        for name, seen in (
+            ("lowest", scores == info.min),
+            ("highest", scores == info.max),
+            ("between", (scores > info.min) & (scores < info.max)),
+        ):
+            if seen.any():
+                self.hit("dot_score", name)
+        for scale in (key_scales + query_scale).tolist():
+            self.hit("dot_shift", "left" if scale < POOLED_SCORE_FRACTION else "right")
+
+    def softmax(self, row: npt.NDArray[np.int64]) -> None:
+        """Sample a row of scores, which have 16 fraction bits."""
+        spread = int(row.max() - row.min()) >> 16
+        if len(row) == 1:
+            name = "one score"
+        elif (row == row[0]).all():
+            name = "equal"
+        else:
+            name = "close" if spread < 1 else "far apart" if spread < 1 << 14 else "extreme"
+        self.hit("softmax_row", name)
+
+    def threshold(self, mode: int, bits: int, entries: npt.NDArray[np.int64]) -> None:
+        """Sample the entries that a threshold is searched of."""
+        self.hit("threshold", (("count", "best", "pairs")[mode], bits))
+        different = len(np.unique(entries)) == len(entries)
+        several = "all different" if different else "equal ones"
+        self.hit("threshold_entries", "one" if len(entries) == 1 else several)
+
+    def gamma(self, gamma: int, *, met: bool) -> None:
+        """Sample a coverage, and whether a running sum meets it exactly."""
+        self.hit("threshold_gamma", "met exactly" if met else gamma_bin(gamma))

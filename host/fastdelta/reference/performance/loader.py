@@ -47,7 +47,7 @@ class KVStream:
         self._loads.append(load)
         first = max(opened + 1, self.loaded + 1, load + 3, arrival + 2)
         if from_line:
-            last = first + port.beats - 1
+            last = first + port.data_beats - 1
         else:
             last = port.last_beat(arrival + 2, first)
             port.consumed(max(load + 1, arrival), last - 2)

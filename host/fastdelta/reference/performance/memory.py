@@ -16,6 +16,7 @@ from fastdelta.errors import RangeError
 
 READ_BUFFER_BEATS = 256
 BURST_BEATS = 64
+CHECK_BEATS = 1
 ADDRESS_CYCLES = 3
 """From a request for a block to the command of its mover (block_address.v)."""
 MOVER_CYCLES = 4
@@ -105,11 +106,18 @@ class ReadPort:
     ----------
     port : Port
     beats, beat_bytes : int
-        Of a block, and of a beat.
+        Of a block with its check beat, and of a beat.
+
+    Attributes
+    ----------
+    data_beats : int
+        Beats of a block that reach the units: the check beat ends behind the mover
+        (block_check.v), but takes its turn.
     """
 
     def __init__(self, port: Port, beats: int, beat_bytes: int) -> None:
         self.beats = beats
+        self.data_beats = beats - CHECK_BEATS
         self.beat_cycles = port.read_beat_cycles(beat_bytes)
         self._memory_cycles = port.beat_cycles(beat_bytes)
         self.latency = port.read_latency + MOVER_CYCLES
@@ -117,6 +125,7 @@ class ReadPort:
         self._bursts = math.ceil(beats / BURST_BEATS)
         self._command = -1.0
         self._arrived = -1.0
+        self._left = -1.0  # the last beat leaves the mover
         self._taken: deque[tuple[int, float, float]] = deque(maxlen=_HISTORY)
 
     def asked(self, time: float) -> float:
@@ -128,21 +137,22 @@ class ReadPort:
         command = max(time + ADDRESS_CYCLES, self._mover_free())
         self._command = command
         self.blocks += 1
-        first = max(command + self.latency, self._arrived + 1)
+        first = max(command + self.latency, self._arrived + 1, self._left + 1)
         self._arrived = math.ceil(first + (self.beats - 1) * self._memory_cycles)
         return first
 
     def last_beat(self, arrival: float, first: float) -> float:
-        """Cycle of the last beat of a block that arrives at `arrival` and is taken from `first`."""
-        rest = self.beats - 1
+        """Cycle of the last data of a block that arrives at `arrival` and is taken from `first`."""
+        rest = self.data_beats - 1
         if self.beat_cycles == 1:
             return first + rest
         # What waits in the buffer leaves at once; the rest at the speed of memory.
         return max(first + rest, math.ceil(arrival + rest * self.beat_cycles))
 
     def consumed(self, first: float, last: float) -> None:
-        """Tell when the beats of the block fetched last leave the mover."""
-        self._taken.append((self.blocks * self.beats, first, last))
+        """Tell when the data of the block fetched last leave the mover."""
+        self._left = last + CHECK_BEATS
+        self._taken.append((self.blocks * self.beats, first, self._left))
 
     def _mover_free(self) -> float:
         """Cycle from which the next command is taken: the last burst is asked for."""

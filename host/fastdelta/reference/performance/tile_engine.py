@@ -8,6 +8,7 @@ row_statistics, keyed_accumulator, attention_output. A task depends on tasks bef
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 
@@ -22,6 +23,7 @@ SETTLE_CYCLES = 4
 SPREAD_CYCLES = 4
 """From the last column of the second pass to the end of its pipeline."""
 DIVISION_CYCLES = 8
+WRITE_BUFFER_BEATS = 64
 _START_OF_TIME = -(10**6)
 
 
@@ -35,9 +37,11 @@ class Outputs:
     def __init__(self, shape: PrefillShape, beat_cycles: float) -> None:
         self.rows = shape.block
         self.words = shape.head_dim
-        parts = shape.block * 2 // shape.beat_bytes
-        self.word_cycles = parts if beat_cycles == 1 else round(parts * beat_cycles)
+        self.word_cycles = shape.block * 2 // shape.beat_bytes
+        self.beat_cycles = beat_cycles
+        self.beats = self.words * self.word_cycles
         self.written = float(_START_OF_TIME)  # last part of the last block
+        self._sent = float(_START_OF_TIME)  # and when it has left the buffer of the write mover
         self._written_before = float(_START_OF_TIME)
         self._divided = float(_START_OF_TIME)
         self._waiting: deque[tuple[int, float]] = deque()  # number and cycle of finished slots
@@ -66,7 +70,7 @@ class Outputs:
         """Write what is left; return the cycle of the last part."""
         while self._waiting:
             self._write()
-        return self.written
+        return max(self.written, math.ceil(self._sent))
 
     def _write(self) -> None:
         number, time = self._waiting.popleft()
@@ -103,8 +107,16 @@ class Outputs:
             if left == 0:
                 break
             read = max(read + 2, current - 1)
+        last = current + pitch - 1
+        if self.beat_cycles > 1:
+            # The buffer takes part of a block at full speed, the rest waits for memory.
+            start = max(begin, self._sent)
+            late = start + (self.beats - WRITE_BUFFER_BEATS) * self.beat_cycles - last
+            if late > 0:
+                read, last = read + math.ceil(late), last + math.ceil(late)
+            self._sent = max(start + self.beats * self.beat_cycles, last)
         self._released[number] = read + 3
-        self._written_before, self.written = self.written, current + pitch - 1
+        self._written_before, self.written = self.written, last
 
 
 class TileEngine:

@@ -59,13 +59,13 @@ def test_offsets_are_those_of_the_contract() -> None:
 
 
 def test_counters_follow_the_result_block() -> None:
-    """Words 3 to 15 of the result block are the registers from 0x90, in the same order."""
+    """Words 3 to 18 of the result block are the registers from 0x90, in the same order."""
     counters = [register.value for register in decode.Register if register.value >= 0x90]
-    assert counters == [0x90 + 4 * index for index in range(13)]
+    assert counters == [0x90 + 4 * index for index in range(16)]
 
 
 def test_counters_of_the_prefill_kernel_follow_its_result_block() -> None:
-    """Words 3 to 38 of the result block are the registers from 0x140, in the same order."""
+    """Words 3 to 44 of the result block are the registers from 0x140, in the same order."""
     rows = re.findall(r"^\| (\d+(?:, \d+)*) \| (\w+(?:, \w+)*)", kernel_section("prefill"), re.M)
     words: dict[int, str] = {}
     for cell, names in rows:
@@ -74,10 +74,10 @@ def test_counters_of_the_prefill_kernel_follow_its_result_block() -> None:
         if len(names) < len(numbers):
             names = [f"{names[0]}_low", f"{names[0]}_high"]
         words |= dict(zip(numbers, names, strict=True))
-    documented = [words[word].upper() for word in range(3, 39)]
+    documented = [words[word].upper() for word in range(3, 45)]
     registers = {register.value: register.name for register in prefill.Register}
-    assert documented == [registers[0x140 + 4 * index] for index in range(36)]
-    assert max(registers) == 0x140 + 4 * 35
+    assert documented == [registers[0x140 + 4 * index] for index in range(42)]
+    assert max(registers) == 0x140 + 4 * 41
 
 
 @pytest.mark.parametrize("module", [decode, prefill])
@@ -85,7 +85,7 @@ def test_codes_are_those_of_the_contract(module: ModuleType) -> None:
     section = kernel_section(module.__name__.rpartition(".")[2])
     rows = re.findall(r"^\| (\d+) \| ([A-Z_]{2,})\b", section, re.M)
     assert {name: int(code) for code, name in rows} == {s.name: s.value for s in module.Status}
-    assert module.VERSION_VALUE == 0x0001_0000
+    assert module.VERSION_VALUE == 0x0002_0000
 
 
 def test_commands_are_those_of_the_contract() -> None:

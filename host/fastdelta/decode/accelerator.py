@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from fastdelta.arrays import Bytes, Float32Array, FloatArray
+from fastdelta.arrays import Float32Array, FloatArray
 from fastdelta.boards import Board
 from fastdelta.checks import float_array
 from fastdelta.decode.packing import pack_state, unpack_output, unpack_state
@@ -511,8 +511,10 @@ class DecodeAccelerator(OpenCard):
 
         scale = configuration.output_scale
 
-        def unpack(o_host: Bytes) -> None:
-            outputs.append((unpack_output(shape, o_host) * scale).astype(np.float32))
+        def unpack(views: RunViews) -> None:
+            if views.output is None:
+                views.output = unpack_output(shape, views.o_host)
+            outputs.append((views.output * scale).astype(np.float32))
 
         packer = self._packer
 
@@ -622,8 +624,8 @@ class DecodeAccelerator(OpenCard):
         """
         images: list[StateImage] = []
 
-        def unpack(o_host: Bytes) -> None:
-            images.append(unpack_state(self.shape, o_host))
+        def unpack(views: RunViews) -> None:
+            images.append(unpack_state(self.shape, views.o_host))
 
         with self._queue.lock:
             self._check_context(context)

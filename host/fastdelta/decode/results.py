@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +45,7 @@ class KernelCounters:
         return KernelCounters(*(one + another for one, another in pairs))
 
 
-@dataclass(frozen=True)
-class ResultBlock:
+class ResultBlock(NamedTuple):
     """The 128 bytes that the kernel writes when a run ends.
 
     ``checksums`` are the sums of the words that went over ``m_axi_qk``, ``m_axi_v`` and

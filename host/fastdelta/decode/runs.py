@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from fastdelta.arrays import Bytes, Words, checksum
 from fastdelta.boards import Board, DeviceBuffer, Kernel, Run
@@ -54,7 +55,8 @@ class ContextState(Enum):
 class RunViews:
     """The parts of a buffer set that one run uses: on the card, and their host copies.
 
-    ``packets`` are the host copies of inputs as `decode` fills them, once it has.
+    ``packets`` and ``output`` are the host copies of inputs and output as `decode` fills and reads
+    them, once it has.
     """
 
     qk: DeviceBuffer
@@ -69,6 +71,7 @@ class RunViews:
     v_words: Words
     o_words: Words
     packets: PacketViews | None = None
+    output: npt.NDArray[np.int32] | None = None
 
 
 class BufferSet:
@@ -194,7 +197,7 @@ class RunRequest:
     v: int = 0
     o: int = 0
     fill: Callable[[RunViews], None] | None = None
-    unpack: Callable[[Bytes], None] | None = None
+    unpack: Callable[[RunViews], None] | None = None
 
 
 @dataclass
@@ -386,7 +389,7 @@ class DecodeQueue(RunQueue[DecodeKernel, DecodeInvocation]):
         if error is not None:
             return error
         if invocation.request.unpack is not None:
-            invocation.request.unpack(views.o_host)
+            invocation.request.unpack(views)
         call.add(
             block,
             Seconds(

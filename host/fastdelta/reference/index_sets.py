@@ -328,15 +328,17 @@ def synthetic_index_set(
 ) -> SyntheticIndexSet:
     """Make up the blocks that the kernel's rule would choose, at gamma 0.9 and block 128.
 
-    For each head: a number of columns from the power law of the fit, within the budget; columns
-    drawn with the fit's weight for each tenth of the prompt and its correlation of neighbours,
-    block 0 always; about as many distances, most of them the mirror images of columns, distance 0
-    always. A query-aware head has the minimum budget of columns and distances, and pairs: as many
-    as the power law of the fit says, drawn by row with the same weights over the row.
+    For each head: a number of columns from the power law of the fit, within the budget, heads
+    spread evenly over its distribution; columns drawn with the fit's weight for each tenth of the
+    prompt and its correlation of neighbours, block 0 always; about as many distances, most of
+    them the mirror images of columns, distance 0 always. A query-aware head has the minimum budget
+    of columns and distances, and pairs: as many as the power law of the fit says, drawn by row
+    with the same weights over the row.
 
-    Fitted to prompts of 2,048 to 32,768 tokens of one small model and one text (`fitted`); beyond,
-    the power law is an extrapolation. Larger models are sparser by what their papers report:
-    `density_scale` makes the counts smaller for a sensitivity.
+    Fitted to one small model and one text (`fitted`, `recorded_heads`); at other lengths than
+    theirs the power law is an extrapolation. Other models may well be sparser: the FAST-Prefill
+    paper's draft illustrates with 6 % of the blocks at 128K tokens. `density_scale` makes the
+    counts smaller, to see what that does.
 
     Parameters
     ----------
@@ -361,10 +363,13 @@ def synthetic_index_set(
     blocks = -(-tokens // BLOCK)
     least = min(-(-min_budget // BLOCK), blocks)
     share = fit.query_aware_share if query_aware_share is None else query_aware_share
+    # Stratified, so that a few heads stand for many: each has its own part of the distribution.
+    quantiles = (random.permutation(heads) + random.uniform(1e-9, 1, heads)) / heads
     maps, patterns = [], []
-    for _ in range(heads):
+    for quantile in quantiles.tolist():
         aware = bool(random.random() < share)
-        level = fit.intercept + fit.slope * math.log(blocks) + fit.spread * random.standard_normal()
+        level = fit.intercept + fit.slope * math.log(blocks)
+        level += fit.spread * NormalDist().inv_cdf(quantile)
         covering = density_scale * math.exp(level)
         ratio = fit.distance_ratio + fit.distance_spread * random.standard_normal()
         count, far = (

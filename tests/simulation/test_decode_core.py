@@ -51,6 +51,12 @@ def test_parameters(simulate: Simulate, shape: str, behaviour: str) -> None:
     simulate(decode_core(SWEEP[shape]), "decode_core", behaviour, {"commands": 25, "rounds": 3})
 
 
+def test_several_key_heads_at_once(simulate: Simulate) -> None:
+    """Where several query/key heads have slots of their own, each value head finds its own."""
+    design = decode_core({**BASE, "H_ITER": 4}, simulator="icarus")
+    simulate(design, "decode_core", "value_heads_use_their_key_head", {"commands": 16})
+
+
 @pytest.mark.parametrize("shape", ["wide_head", "narrow_bus"])
 def test_largest_operands_over_the_longest_sums(simulate: Simulate, shape: str) -> None:
     simulate(decode_core(SWEEP[shape]), "decode_core", "largest_operands")

@@ -286,6 +286,8 @@ def run(
     rerun: str = "",
     fails: str | None = None,
     coverage: Path | None = None,
+    initial: int | None = None,
+    trace: Path | None = None,
 ) -> None:
     """Run one cocotb test and check its result.
 
@@ -298,7 +300,7 @@ def run(
     test
         Name of the test in the module.
     seed
-        Seed of the random stimulus and of the random initial values of registers.
+        Seed of the random stimulus.
     options
         Settings of the test, readable there as ``Settings.options``; JSON values only.
     folder
@@ -310,6 +312,11 @@ def run(
         regular expression is found in.
     coverage
         Where coverage goes, with ``.json`` and ``.dat`` added; by default below ``build/coverage``.
+    initial
+        Seed of what registers hold at first, which Verilator draws; by default that of the
+        stimulus.
+    trace
+        File for the ports of the top, cycle by cycle.
 
     Raises
     ------
@@ -321,7 +328,16 @@ def run(
     coverage = coverage or COVERAGE_FOLDER / f"{_slug(rerun or test)}-{seed}"
     again = f"COCOTB_RANDOM_SEED={seed} {rerun}"
     try:
-        _simulate(design, module, test, seed, dict(options or {}), folder, coverage, again)
+        settings = Settings(
+            test=test,
+            seed=seed,
+            parameters=dict(design.parameters),
+            options=dict(options or {}),
+            coverage_file=f"{coverage}.json",
+            trace_file=str(trace or ""),
+            ports=top_ports(design.top_source, design.top) if trace else [],
+        )
+        _simulate(design, module, settings, folder, coverage, again, initial)
     except SimulationError as error:
         if fails is None:
             raise
@@ -337,28 +353,22 @@ def run(
 def _simulate(
     design: Design,
     module: str,
-    test: str,
-    seed: int,
-    options: dict[str, Any],
+    settings: Settings,
     folder: Path,
     coverage: Path,
     again: str,
+    initial: int | None,
 ) -> None:
     """Run one cocotb test; raise if it did not pass."""
+    test, seed = settings.test, settings.seed
     design = replace(design, waves=design.waves or _is_set("WAVES"))
     build_folder = build(design)
     folder.mkdir(parents=True, exist_ok=True)
     log, results = folder / f"{test}.log", folder / f"{test}.xml"
-    settings = Settings(
-        test=test,
-        seed=seed,
-        parameters=dict(design.parameters),
-        options=options,
-        coverage_file=f"{coverage}.json",
-    )
     arguments = []
     if design.simulator == "verilator":
-        arguments = ["+verilator+rand+reset+2", f"+verilator+seed+{seed % 2**31 or 1}"]
+        drawn = (seed if initial is None else initial) % 2**31 or 1
+        arguments = ["+verilator+rand+reset+2", f"+verilator+seed+{drawn}"]
     elif design.waves:
         arguments = [f"+dumpfile_path={folder / 'dump.fst'}"]
     if design.coverage:

@@ -27,6 +27,10 @@ class Settings:
         Options of the test.
     coverage_file
         Where functional coverage of the run goes.
+    trace_file
+        Where the values of ports go, cycle by cycle; nowhere when empty.
+    ports
+        Ports that are written there.
     """
 
     test: str
@@ -34,6 +38,8 @@ class Settings:
     parameters: dict[str, int]
     options: dict[str, Any] = field(default_factory=dict)
     coverage_file: str = ""
+    trace_file: str = ""
+    ports: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
         """Return the value of the environment variable."""

@@ -132,11 +132,12 @@ class LiteDriver(uvm_driver):
                     self._begin(channel, item)
                     driven.add(channel)
             await self._domain.edge
-            taken = {name for name in driven if getattr(self._bus, f"{name}ready").value}
+            # In order: what follows is drawn, and the order of a set differs from run to run.
+            taken = [name for name in sorted(driven) if getattr(self._bus, f"{name}ready").value]
             for channel in taken:
                 self._end(channel)
                 del delays[channel]
-            driven -= taken
+            driven.difference_update(taken)
             if not delays:
                 return
         raise AssertionError(f"s_axi_control: {item.address:#x} was not taken")

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge, ValueChange
 from cocotb.utils import get_sim_time
+
+from fastdelta_verif.port_trace import record_ports
+from fastdelta_verif.settings import Settings
 
 CLOCK_PERIOD_NS = 4
 
@@ -28,12 +32,19 @@ class ClockDomain:
         self.edge = RisingEdge(clk)
 
     def start(self) -> None:
-        """Assert reset and start the clock, low first, so that reset comes before an edge."""
+        """Assert reset and start the clock, low first, so that reset comes before an edge.
+
+        The ports of the design are recorded from then on, when the settings say so.
+        """
         self.rst_n.value = 0
         if self.flush is not None:
             self.flush.value = 0
             cocotb.start_soon(self._watch(self.flush))
         cocotb.start_soon(self._watch(self.rst_n))
+        settings = Settings.current()
+        if settings.trace_file:
+            file = Path(settings.trace_file)
+            cocotb.start_soon(record_ports(cocotb.top, settings.ports, self.edge, file))
         Clock(self.clk, CLOCK_PERIOD_NS, unit="ns", impl="gpi").start(start_high=False)
 
     @property

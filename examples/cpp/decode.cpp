@@ -20,6 +20,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -30,7 +31,8 @@ constexpr std::uint32_t kDecode = 0, kClear = 1;  // commands
 constexpr std::uint32_t kContext = 0, kFlags = 0;
 constexpr std::uint32_t kWatchdogCycles = 100'000'000;
 constexpr std::uint32_t kMagic = 0x31524446;  // of a result block
-constexpr std::size_t kResultBytes = 64, kPage = 4096;
+constexpr std::size_t kResultBytes = 128, kPage = 4096;
+constexpr std::size_t kQkChecksum = 16, kVChecksum = 17, kOChecksum = 18;  // words of a result block
 constexpr std::chrono::seconds kTimeout{60};
 enum Argument { kQk = 4, kV = 5, kO = 6, kResult = 7 };
 
@@ -38,6 +40,13 @@ std::vector<char> read_file(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     if (!file) throw std::runtime_error("cannot read " + path);
     return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Sum of the 32-bit words, as the kernel adds up what it reads and writes.
+std::uint32_t checksum(const std::vector<char>& bytes) {
+    std::vector<std::uint32_t> words(bytes.size() / sizeof(std::uint32_t));
+    std::memcpy(words.data(), bytes.data(), words.size() * sizeof(std::uint32_t));
+    return std::accumulate(words.begin(), words.end(), std::uint32_t{0});
 }
 
 struct Buffers {
@@ -52,6 +61,7 @@ std::vector<std::uint32_t> run(xrt::kernel& kernel, Buffers& buffers, std::uint3
     std::vector<std::uint32_t> block(kResultBytes / sizeof(std::uint32_t));
     buffers.result.sync(XCL_BO_SYNC_BO_FROM_DEVICE, kResultBytes, 0);
     buffers.result.read(block.data(), kResultBytes, 0);
+    if (std::accumulate(block.begin(), block.end(), std::uint32_t{0}) != 0) throw std::runtime_error("the result block was changed in memory");
     if (block[0] != kMagic) throw std::runtime_error("the kernel wrote no result block");
     if (block[1] != 0) throw std::runtime_error("the kernel ended with status " + std::to_string(block[1]));
     return block;
@@ -81,6 +91,8 @@ void decode(const std::vector<std::string>& arguments) {
     const auto block = run(kernel, buffers, kDecode, tokens);
     buffers.o.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
     buffers.o.read(output.data());
+    const bool read_well = block[kQkChecksum] == checksum(qk) && block[kVChecksum] == checksum(v);
+    if (!read_well || block[kOChecksum] != checksum(output)) throw std::runtime_error("inputs or output were changed in memory");
     std::ofstream(arguments[4], std::ios::binary).write(output.data(), static_cast<std::streamsize>(output.size()));
     const std::uint64_t cycles = block[4] | std::uint64_t{block[5]} << 32;
     std::cout << "{\"tokens\": " << block[3] << ", \"cycles\": " << cycles << "}\n";

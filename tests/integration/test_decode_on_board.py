@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fastdelta.decode.results import RESULT_BLOCK_BYTES
 from fastdelta.interface import load_interface
 from fastdelta.platforms import PLATFORMS
 from fastdelta.registers.decode import Command, Register, Status
@@ -82,7 +83,7 @@ class DecodeUnit:
         """Run a command; return what the board knows of it and the result block."""
         number = self.submit(command, **arguments)
         assert self.board.wait(number, 60)
-        block = np.frombuffer(self.board.read_memory(RESULT, 64), np.uint32)
+        block = np.frombuffer(self.board.read_memory(RESULT, RESULT_BLOCK_BYTES), np.uint32)
         return self.board.command(number), block
 
     def decode(self) -> bytes:
@@ -156,7 +157,7 @@ def test_counters_agree_with_the_board(unit: DecodeUnit) -> None:
     unit.board.clear_statistics(0)
     command, block = unit.run(Command.DECODE)
     ports = unit.board.statistics(0)
-    result_beats = 64 // SHAPE.beat_bytes
+    result_beats = RESULT_BLOCK_BYTES // SHAPE.beat_bytes
     assert block[9] == ports["m_axi_qk"].read_beats
     assert block[10] == ports["m_axi_v"].read_beats
     assert block[11] == ports["m_axi_o"].write_beats - result_beats

@@ -40,6 +40,7 @@ def test_every_notebook_is_there() -> None:
     assert [notebook.stem for notebook in NOTEBOOKS] == [
         "bring_up_on_a_card",
         "decode_benchmark",
+        "design_space_exploration",
         "prefill_benchmark",
         "quick_start",
     ]

@@ -26,9 +26,10 @@ from fastdelta.registers.decode import (
     Status,
 )
 from fastdelta.shapes import DecodeShape
-from fastdelta_verif.agents.axi4_memory import DECERR, SLVERR
+from fastdelta_verif.agents.axi4_memory import DECERR, PAGE_BYTES, SLVERR
 from fastdelta_verif.cells.movers import expected_bursts
 from fastdelta_verif.cells.stand_in import BAD_BIT, WORD, StandInModel
+from fastdelta_verif.covergroups.kernels import DECODE_SHELL, token_count_bin
 from fastdelta_verif.environments.kernel import MAX_BURST, KernelTest
 
 RESULT_BYTES = 128
@@ -71,6 +72,7 @@ class Run:
 class ShellTest(KernelTest):
     """Kernel with the stand-in core, model of runs."""
 
+    COVERAGE, COMMAND = DECODE_SHELL, (Register.COMMAND, Command)
     READ_PORTS, WRITE_PORTS = ("qk", "v"), ("o",)
     REGISTERS, FIRST_COUNTER = Register, Register.TOKENS_DONE
     RESULT_BYTES, MAGIC, VERSION = RESULT_BYTES, 0x31524446, VERSION_VALUE
@@ -79,6 +81,7 @@ class ShellTest(KernelTest):
         """Note the shape."""
         parameters = {name.lower(): value for name, value in self.settings.parameters.items()}
         self.shape = DecodeShape(**parameters)
+        self.coverage.hit("bus_width", self.shape.bus_width)
 
     def after_reset(self) -> None:
         """Set the models to the state after reset."""
@@ -95,7 +98,10 @@ class ShellTest(KernelTest):
         shape, rng = self.shape, self.rng
 
         def place(bank: int) -> int:
-            return (bank << 32) + 0xFFFF_0000 + rng.randrange(1024) * shape.beat_bytes
+            base = (bank << 32) + 0xFFFF_0000
+            if rng.random() < 0.2:  # one beat before a page
+                return base + rng.randint(1, 4) * PAGE_BYTES - shape.beat_bytes
+            return base + rng.randrange(1024) * shape.beat_bytes
 
         run = Run(command, context, tokens, rng.randrange(4), result=place(4), **other)
         if command == Command.DECODE:
@@ -152,6 +158,9 @@ class ShellTest(KernelTest):
             output = model.dump(run.context)
         assert len(output) == run.o_bytes, shape
         if run.command in (Command.CLEAR, Command.LOAD):
+            if run.context in self.lost:
+                cleared = run.command == Command.CLEAR
+                self.coverage.hit("lost_context", "cleared" if cleared else "loaded")
             self.lost.discard(run.context)
         return output
 
@@ -195,6 +204,10 @@ class ShellTest(KernelTest):
         counters = await self.check_report(Status.OK)
         self.check_counters(run, counters)
         await self.acknowledge()
+        if run.command == Command.DECODE:
+            self.coverage.hit("tokens", token_count_bin(run.tokens))
+        if self.lost:
+            self.coverage.hit("lost_context", "another one works")
 
     async def refused(self, run: Run, status: Status, *, report: bool = True) -> None:
         """Run something that the checks refuse: nothing but the result block is touched."""
@@ -221,7 +234,7 @@ class ShellTest(KernelTest):
         command = self.rng.choice(
             [Command.DECODE] * 5 + [Command.CLEAR, Command.LOAD, Command.DUMP]
         )
-        return self.make(command, self.rng.choice(contexts), self.rng.choice([0, 1, 1, 2, 5]))
+        return self.make(command, self.rng.choice(contexts), self.rng.choice([0, 1, 1, 2, 5, 12]))
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
@@ -258,26 +271,40 @@ class refusals(ShellTest):  # noqa: N801
                 # A region may start at an odd place, but nothing of it is touched.
                 bad = replace(good, **{pointer: getattr(good, pointer) + odd})
                 await self.refused(bad, Status.BAD_ADDRESS)
+                self.coverage.hit("refused", pointer)
             bad = replace(good, result=good.result + odd)
             await self.refused(bad, Status.BAD_ADDRESS, report=False)
+            self.coverage.hit("refused", "result")
             bad = replace(good, context=self.shape.contexts)
             await self.refused(bad, Status.BAD_CONTEXT)
             bad = replace(good, context=1 << 31)
             await self.refused(bad, Status.BAD_CONTEXT)
+            self.coverage.hit("refused", "context")
             # Pointers that the command does not use may be anything.
             others = {name: 0x0123_4567_89AB_CDEF for name in PORTS if name not in pointers}
             await self.complete(replace(good, **others))
+            self.coverage.hit("unused_pointers", command.name)
         run = self.make(Command.DECODE, 0)
         run = replace(run, qk=run.qk + odd)
         await self.refused(run, Status.BAD_ADDRESS)
         for tokens in (0x1_0000, 0xFFFF_FFFF):
             run = replace(run, tokens=tokens)
             await self.refused(run, Status.BAD_TOKENS)
+            self.coverage.hit("several_wrong", "BAD_TOKENS")
+            alone = replace(self.make(Command.DECODE, 0), tokens=tokens, qk_data=b"", v_data=b"")
+            await self.refused(alone, Status.BAD_TOKENS)
+            self.coverage.hit("refused", "tokens")
         run = replace(run, context=self.shape.contexts)
         await self.refused(run, Status.BAD_CONTEXT)
+        self.coverage.hit("several_wrong", "BAD_CONTEXT")
         for command in (4, 0x8000_0000):
             run = replace(run, command=command)
             await self.refused(run, Status.BAD_COMMAND)
+            self.coverage.hit("several_wrong", "BAD_COMMAND")
+            await self.refused(
+                replace(self.make(Command.CLEAR), command=command), Status.BAD_COMMAND
+            )
+            self.coverage.hit("refused", "command")
         await self.refused(replace(run, result=run.result + odd), Status.BAD_COMMAND, report=False)
         # Only decode looks at the tokens.
         await self.complete(replace(self.make(Command.DUMP, 0), tokens=0x1_0000))
@@ -391,6 +418,7 @@ class memory_errors(ShellTest):  # noqa: N801
             self.memory.regions.pop()
             self.memory.add("result", run.result, bytes(RESULT_BYTES))
             await self.check_report(Status.WRITE_ERROR, report=False)
+            self.coverage.hit("result_block", "not written")
             await self.acknowledge()
             faults.errors.clear()
             if command != Command.DUMP:
@@ -405,6 +433,7 @@ class memory_errors(ShellTest):  # noqa: N801
         self.memory.regions.pop()
         self.memory.add("result", run.result, bytes(RESULT_BYTES))
         await self.check_report(Status.BAD_COMMAND, report=False)
+        self.coverage.hit("result_block", "first reason stays")
         await self.acknowledge()
         faults.errors.clear()
         await self.check_context(context)
@@ -441,6 +470,8 @@ class time_outs(ShellTest):  # noqa: N801
                 await self.domain.edge
                 assert not int(dut.interrupt.value), "done while a channel is stuck"
             self.compare("status", await self.read(Register.STATUS), Status.TIMEOUT)
+            self.coverage.hit("stuck", (port, channel))
+            self.coverage.watchdog(run.watchdog)
             self.compare("control", await self.read(Register.CTRL) & ~CTRL_AP_READY, 0)
             stuck.clear()
             await self.ended()
@@ -485,11 +516,13 @@ class time_outs(ShellTest):  # noqa: N801
             await self.ended()
             self.lost.add(context)
             await self.check_report(Status.TIMEOUT, report=False)
+            self.coverage.watchdog(watchdog)
             await self.acknowledge()
             await self.complete(self.make(Command.CLEAR, context))
             await self.complete(self.make(Command.DECODE, context, 1))
         # A watchdog that is long enough changes nothing; a refused run may time out as well.
         await self.complete(self.make(Command.DECODE, context, 2, watchdog=50_000))
+        self.coverage.hit("watchdog", "long enough")
         run = replace(self.make(Command.CLEAR, context), command=4, watchdog=60)
         self.place_data(run)
         self.ports["o"].responder.faults.stuck.add("b")
@@ -517,20 +550,25 @@ class control_protocol(ShellTest):  # noqa: N801
         """Read what never changes, and addresses without a register."""
         shape = self.shape
         self.compare("control", await self.read(Register.CTRL), CTRL_AP_IDLE)
+        self.coverage.hit("protocol", "idle after reset")
         self.compare("version", await self.read(Register.VERSION), VERSION_VALUE)
         shape0 = shape.head_dim | shape.qk_heads << 8 | shape.group_ratio << 16 | shape.h_iter << 24
         self.compare("shape0", await self.read(Register.SHAPE0), shape0)
         shape1 = shape.contexts | shape.bus_width << 16
         self.compare("shape1", await self.read(Register.SHAPE1), shape1)
+        self.coverage.hit("protocol", "constants")
         for address in (0x14, 0x1C, 0x38, 0x64, 0xC4, 0x100, 0xFFC):
             await self.write(address, 0xFFFF_FFFF)
             self.compare(f"word at {address:#x}", await self.read(address), 0)
+        self.coverage.hit("protocol", "addresses without a register")
         await self.write(Register.QK_LOW, 0x1122_3344)
         await self.write(Register.QK_LOW, 0xAABB_CCDD, strobe=0b0101)
         self.compare("strobes", await self.read(Register.QK_LOW), 0x11BB_33DD)
+        self.coverage.hit("protocol", "byte strobes")
         for bit in (CTRL_AP_DONE, CTRL_AP_IDLE, CTRL_AP_READY, CTRL_AP_CONTINUE, 0x80):
             await self.write(Register.CTRL, bit)
             self.compare("control", await self.read(Register.CTRL), CTRL_AP_IDLE)
+        self.coverage.hit("protocol", "bits that are read only")
 
     async def queued_run(self) -> None:
         """Write and start the next run while one runs: it begins after continue."""
@@ -563,6 +601,7 @@ class control_protocol(ShellTest):  # noqa: N801
         await self.check_report(Status.OK)
         await self.read(Register.CTRL)
         await self.acknowledge()
+        self.coverage.hit("protocol", "queued run")
 
     async def interrupts(self) -> None:
         """Try the enables, toggling, and the level of the line."""
@@ -578,6 +617,7 @@ class control_protocol(ShellTest):  # noqa: N801
                 await self.domain.cycles(250)
                 self.compare("events", await self.read(Register.ISR), enables)
                 self.compare("line", int(interrupt.value), int(global_enable and enables > 0))
+                self.coverage.hit("interrupts", (enables, global_enable))
                 await self.write(Register.CTRL, CTRL_AP_CONTINUE)
                 for event in (ISR_AP_DONE, ISR_AP_READY):
                     if enables & event:
@@ -587,6 +627,7 @@ class control_protocol(ShellTest):  # noqa: N801
         await self.write(Register.IER, IER_AP_DONE | IER_AP_READY)
         await self.write(Register.ISR, ISR_AP_READY)
         self.compare("toggled on", await self.read(Register.ISR), ISR_AP_READY)
+        self.coverage.hit("protocol", "event toggled on")
         self.compare("line", int(interrupt.value), 1)
         await self.write(Register.GIE, 0)
         await self.domain.cycles(2)
@@ -607,10 +648,10 @@ class reset_in_run(ShellTest):  # noqa: N801
                 run = self.random_run()
                 self.place_data(run)
                 await self.start(run)
-                await self.domain.cycles(self.rng.randint(1, 150))
-                await self.domain.reset()
-                self.after_reset()
-                await self.enable_interrupt()
+                await self.domain.cycles(
+                    self.rng.choice([1, 3, *[self.rng.randint(1, 150)] * 4, 600])
+                )
+                await self.reset_run()
             await self.domain.cycles(600)  # so that the core's start does not count in any run
             before = self.rng.getstate()
             self.rng.setstate(rng_state)
@@ -644,5 +685,6 @@ class start_latency(ShellTest):  # noqa: N801
             for port in ("m_axi_qk", "m_axi_v", "m_axi_o"):
                 delay = requests[port] - self.start_cycle
                 assert delay <= 5, f"{port}: first request {delay} cycles after start"
+                self.coverage.hit("start_latency", port.removeprefix("m_axi_"))
             report = self.ports["o"].monitor.counts.last_answer_cycle
             assert self.end_cycle - report <= 5, "done came late"

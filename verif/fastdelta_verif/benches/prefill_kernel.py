@@ -18,6 +18,7 @@ from fastdelta.reference.prefill_model import PrefillOperands, selected_attentio
 from fastdelta.reference.sparse_index import IndexSet, Pattern
 from fastdelta.registers.prefill import Mode, Status
 from fastdelta_verif.agents.axi4_memory import DECERR, SLVERR
+from fastdelta_verif.covergroups.kernels import LIMITS, PREFILL_KERNEL
 from fastdelta_verif.environments.index_engine import HEADER_SHIFT, KINDS, random_operands
 from fastdelta_verif.environments.prefill_kernel import (
     Expected,
@@ -34,6 +35,12 @@ class RealKernelTest(PrefillKernelTest):
     """The whole kernel; the models are the specification."""
 
     RUN_LIMIT_CYCLES = 200_000
+    COVERAGE = PREFILL_KERNEL
+
+    def build_model(self) -> None:
+        """Note the shape."""
+        super().build_model()
+        self.coverage.simulator()
 
     def with_operands(self, run: Run, kind: str | None = None) -> Run:
         """Return the run with operands of a kind, a random one for each KV head without one."""
@@ -84,6 +91,9 @@ class RealKernelTest(PrefillKernelTest):
                 cache.visit(CacheVisit(visit.block, visit.jobs))
         counted = ("visits", "hits", "misses", "hot", "cold", "bypasses", "evictions")
         counters |= {f"cache_{name}": getattr(cache.counters, name) for name in counted}
+        for name in ("hits", "bypasses", "hot", "cold"):
+            if getattr(cache.counters, name):
+                self.coverage.hit("cache", name)
         step, fetched = shape.beat_bytes, cache.counters.misses
         queries = run.kv_heads * run.group * blocks
         statistics = run.kv_heads * run.group + pooled * blocks if is_index else 0
@@ -106,11 +116,10 @@ class RealKernelTest(PrefillKernelTest):
         if run.mode == Mode.DENSE:
             index_set = IndexSet.dense(run.kv_heads * run.group, blocks)
             return index_set, make_job_lists(index_set, run.kv_heads, run.window), 0
-        parameters = IndexParameters(
-            self.shape.block, run.gamma, run.divergence_limit, run.min_blocks, run.max_blocks
-        )
-        result = generate_index(operands, parameters)
+        result = generate_index(operands, self.index_parameters(run))
         aware = np.array([head.pattern is Pattern.QUERY_AWARE for head in result.heads])
+        patterns = ("vertical-slash", "both", "query-aware")
+        self.coverage.hit("pattern", patterns[int(aware.any()) + int(aware.all())])
         divergence = np.array([head.divergence >> HEADER_SHIFT for head in result.heads])
         lists = tuple(
             replace(jobs, query_aware=bits, divergence=distances.astype(np.uint32))
@@ -125,8 +134,19 @@ class RealKernelTest(PrefillKernelTest):
 
     def index(self, **other: Any) -> Run:
         """Return a run of the mode INDEX with a limit that a part of the heads is below."""
-        limit = self.rng.choice([0, 1 << 12, 1 << 16, 1 << 20, 1 << 24])
-        return self.make(Mode.INDEX, divergence_limit=limit, **other)
+        limit = self.rng.choice([0, 1 << 12, 1 << 20, 1 << 24, None, None])
+        run = self.make(Mode.INDEX, divergence_limit=limit or 0, **other)
+        if limit is None:  # about as far as one of the heads
+            assert run.operands is not None
+            heads = generate_index(run.operands, self.index_parameters(run)).heads
+            near = (self.rng.choice(heads).divergence >> 25) + self.rng.randrange(2)
+            run = replace(run, divergence_limit=min(near, 1 << 24))
+        return run
+
+    def index_parameters(self, run: Run) -> IndexParameters:
+        """Return the rule of a run."""
+        settings = (run.gamma, run.divergence_limit, run.min_blocks, run.max_blocks)
+        return IndexParameters(self.shape.block, *settings)
 
     def any_run(self, **other: Any) -> Run:
         """Return a run of any mode."""
@@ -143,7 +163,7 @@ class random_runs(RealKernelTest):  # noqa: N801 - cocotb takes the class name a
         options = self.settings.options
         for index in range(options["runs"]):
             self.stall_at_random()
-            mode = MODES[index % 3]
+            mode = MODES[(index if index < 5 else -index) % 3]  # each after each other one
             blocks = options.get("blocks", 6)
             make = self.index if mode == Mode.INDEX else lambda **o: self.make(mode, **o)  # noqa: B023
             run = make(most_blocks=blocks)
@@ -163,6 +183,7 @@ class one_prompt_many_ways(RealKernelTest):  # noqa: N801
             tokens = 6 * shape.block - self.rng.randrange(shape.block)
             base = self.index(kv_heads=2, group=group, tokens=tokens, window=1, flags=0)
             await self.complete(base)
+            self.coverage.hit("ways", "window of 1")
             outputs, k_beats = self.region("o"), self.ports["k"].monitor.counts.beats
             _, lists, _ = self.selection(base, base.operands)
             index_set = index_set_of(lists)
@@ -172,10 +193,12 @@ class one_prompt_many_ways(RealKernelTest):  # noqa: N801
                 windowed = replace(base, window=window, flags=1, hot_threshold=2)
                 await self.complete(windowed)
                 self.compare("outputs by index", self.region("o") == outputs, True)
+                self.coverage.hit("ways", f"window of {window}")
                 given = replace(windowed, mode=Mode.LIST, flags=self.rng.randrange(2))
                 lists = make_job_lists(index_set, 2, window)
                 await self.complete(self.with_given_lists(given, lists))
                 self.compare("outputs by list", self.region("o") == outputs, True)
+                self.coverage.hit("ways", "list of the host")
                 assert self.ports["k"].monitor.counts.beats <= k_beats
             # All blocks: the rule with full coverage is dense attention.
             everything = replace(
@@ -185,6 +208,8 @@ class one_prompt_many_ways(RealKernelTest):  # noqa: N801
             outputs = self.region("o")
             await self.complete(replace(everything, mode=Mode.DENSE))
             self.compare("dense outputs", self.region("o") == outputs, True)
+            self.coverage.hit("ways", "full coverage")
+            self.coverage.hit("ways", "dense")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -196,13 +221,19 @@ class limits_of_shape(RealKernelTest):  # noqa: N801
         shape = self.shape
         self.stall("none", latency=(20, 20))
         for mode in MODES:
-            for tokens in (1, shape.block - 1, shape.block, shape.block + 1):
+            sizes = (1, shape.block - 1, shape.block, shape.block + 1)
+            for tokens, limit in zip(sizes, LIMITS, strict=False):
                 await self.complete(self.make(mode, tokens=tokens, kv_heads=1, group=2))
+                self.coverage.hit("limit", (mode.name, limit))
+            for tokens, group in ((3 * shape.block - 1, 3), (4 * shape.block, 1)):
+                await self.complete(self.make(mode, tokens=tokens, group=group, window=2))
             group = min(shape.max_group, shape.slots)
             await self.complete(self.make(mode, kv_heads=1, group=group, window=1, most_blocks=3))
+            self.coverage.hit("limit", (mode.name, LIMITS[-1]))
         await self.complete(
             self.index(kv_heads=1, group=1, tokens=shape.max_tokens, window=shape.slots, flags=1)
         )
+        self.coverage.hit("limit", ("INDEX", "the longest prompt"))
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -238,6 +269,7 @@ class interruptions(RealKernelTest):  # noqa: N801
         await self.start(run)
         counters = await self.failed(run, status)
         self.compare("KV heads done", counters["kv_heads_done"], 1)
+        self.coverage.hit("interrupted", (port, "error"))
         await self.whole_run()
 
     async def broken_list(self) -> None:
@@ -251,6 +283,7 @@ class interruptions(RealKernelTest):  # noqa: N801
         run = replace(run, jobs_data=words.tobytes())
         await self.start(run)
         await self.failed(run, Status.BAD_JOB)
+        self.coverage.hit("interrupted", ("jobs", "broken list"))
         await self.whole_run()
 
     async def time_out(self, port: str) -> None:
@@ -266,17 +299,19 @@ class interruptions(RealKernelTest):  # noqa: N801
         await self.domain.cycles(run.watchdog + 100)
         stuck.clear()
         await self.failed(run, Status.TIMEOUT, report=False)
+        self.coverage.hit("interrupted", (port, "time-out"))
         await self.whole_run()
 
     async def reset_in_run(self) -> None:
         """Reset at a random cycle."""
-        for _ in range(3):
+        for cycles in (2, self.rng.randint(30, 400), self.rng.randint(1, 4000), 0):
             self.stall_at_random()
-            await self.start(self.any_run(kv_heads=1, most_blocks=4))
-            await self.domain.cycles(self.rng.randint(1, 4000))
-            await self.domain.reset()
-            self.after_reset()
-            await self.enable_interrupt()
+            await self.start(self.any_run(kv_heads=1, most_blocks=4 if cycles else 1))
+            if cycles:
+                await self.domain.cycles(cycles)
+            else:
+                await self.ended()
+            await self.reset_run()
             await self.whole_run()
 
     async def whole_run(self) -> None:

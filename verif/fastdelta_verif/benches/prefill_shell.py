@@ -28,9 +28,10 @@ from fastdelta.registers.prefill import (
     Register,
     Status,
 )
-from fastdelta_verif.agents.axi4_memory import DECERR, SLVERR
+from fastdelta_verif.agents.axi4_memory import DECERR, PAGE_BYTES, SLVERR
 from fastdelta_verif.agents.axi_lite import LiteAdapter
 from fastdelta_verif.cells.stand_in.prefill import WORD, PrefillStandInModel
+from fastdelta_verif.covergroups.kernels import PREFILL_SHELL
 from fastdelta_verif.environments.prefill_kernel import (
     ALIGNMENT,
     POINTERS,
@@ -48,6 +49,13 @@ MODES = tuple(Mode)
 
 class PrefillShellTest(PrefillKernelTest):
     """Prefill kernel with the stand-in units."""
+
+    COVERAGE = PREFILL_SHELL
+
+    def build_model(self) -> None:
+        """Note the shape."""
+        super().build_model()
+        self.coverage.hit("bus_width", self.shape.bus_width)
 
     def expect(self, run: Run) -> Expected:
         """Ask the model of the stand-ins."""
@@ -97,8 +105,15 @@ class random_runs(PrefillShellTest):  # noqa: N801 - cocotb takes the class name
             self.stall_at_random()
             await self.complete(self.make(MODES[index % 3]))
         self.stall("light", aw_order="w_after_aw")
-        for mode in MODES:
-            await self.complete(self.make(mode, kv_heads=3))
+        # The first 64 bytes of every buffer lie before a page.
+        places = {
+            name: (bank << 32) + PAGE_BYTES - ALIGNMENT
+            for bank, name in enumerate(("q", "k", "v", "jobs", "o"), 1)
+        }
+        tokens = 4 * self.shape.block
+        for mode in reversed(MODES):
+            run = self.make(mode, kv_heads=3, group=1, tokens=tokens, window=2)
+            await self.complete(replace(run, **places))
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
@@ -153,12 +168,16 @@ class refusals(PrefillShellTest):  # noqa: N801
         for status, cases in wrong.items():
             for case in cases:
                 await self.refused(replace(good, **case), status)
+                for name in case:
+                    self.coverage.hit("refused", name)
         bad_result = {"result": good.result + RESULT_BYTES // 8}
         await self.refused(replace(good, **bad_result), Status.BAD_ADDRESS, report=False)
+        self.coverage.hit("refused", "result")
         together: dict[str, int] = {}
         for status, cases in reversed(wrong.items()):
             together |= cases[0]
             await self.refused(replace(good, **together), status)
+            self.coverage.hit("several_wrong", status.name)
         await self.refused(replace(good, **together | bad_result), Status.BAD_MODE, report=False)
         await self.unused_arguments()
         await self.limits()
@@ -170,6 +189,7 @@ class refusals(PrefillShellTest):  # noqa: N801
         for mode in (Mode.LIST, Mode.DENSE):
             await self.complete(self.short(mode, **rule))
             await self.complete(self.short(mode, flags=0, hot_threshold=0xFFFF_FFFF))
+            self.coverage.hit("unused_arguments", mode.name)
 
     async def limits(self) -> None:
         """Run with the largest legal values, and with the smallest."""
@@ -183,13 +203,18 @@ class refusals(PrefillShellTest):  # noqa: N801
             "hot_threshold": 0xFFFF,
         }
         await self.complete(self.short(**largest))
+        self.coverage.hit("limits", "largest parameters")
         smallest = {"gamma": 1, "divergence_limit": 0, "min_blocks": 0, "max_blocks": 0}
         await self.complete(self.short(**smallest, hot_threshold=0))
+        self.coverage.hit("limits", "smallest parameters")
         await self.complete(self.make(Mode.LIST, tokens=1, kv_heads=1, group=1, window=1))
+        self.coverage.hit("limits", "one token")
         await self.complete(
             self.make(Mode.DENSE, kv_heads=1, group=1, tokens=shape.max_tokens, window=shape.slots)
         )
+        self.coverage.hit("limits", "the longest prompt")
         await self.complete(self.short(group=shape.max_group, window=1))
+        self.coverage.hit("limits", "the largest group")
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
@@ -198,12 +223,18 @@ class list_faults(PrefillShellTest):  # noqa: N801
 
     async def scenario(self) -> None:
         """Try each in the first and in a later KV head, then go on."""
+        faults = {
+            "map overflow": self.map_overflow,
+            "too long to write": self.too_long_to_write,
+            "too long to read": self.too_long_to_read,
+            "broken": self.broken,
+        }
         for kv_head in (0, 1):
             self.stall_at_random()
-            await self.map_overflow(kv_head)
-            await self.too_long_to_write(kv_head)
-            await self.too_long_to_read(kv_head)
-            await self.broken(kv_head)
+            for name, fault in faults.items():
+                await fault(kv_head)
+                where = "a later one" if kv_head else "first KV head"
+                self.coverage.hit("list_fault", (name, where))
             await self.complete(self.short(Mode.DENSE))
 
     async def map_overflow(self, kv_head: int) -> None:
@@ -280,6 +311,7 @@ class memory_errors(PrefillShellTest):  # noqa: N801
 
     async def scenario(self) -> None:
         """Fail on each port in each mode."""
+        responses = {port: itertools.cycle((SLVERR, DECERR)) for port in self.ports}
         for mode, port in itertools.product(MODES, self.ports):
             if mode == Mode.LIST and port == "jobs_write":
                 continue
@@ -287,7 +319,7 @@ class memory_errors(PrefillShellTest):  # noqa: N801
             status = Status.WRITE_ERROR if port in ("o", "jobs_write") else Status.READ_ERROR
             self.stall_at_random()
             place = self.rng.choice(self.touched(run, port))
-            self.ports[port].responder.faults.errors[place] = self.rng.choice([SLVERR, DECERR])
+            self.ports[port].responder.faults.errors[place] = next(responses[port])
             await self.start(run)
             await self.failed(run, status)
             self.stall_at_random()
@@ -331,6 +363,8 @@ class memory_errors(PrefillShellTest):  # noqa: N801
             if status == Status.WRITE_ERROR:
                 self.compare_outputs(run, self.expect(run))
             await self.failed(run, status, report=False)
+            wrong = "first reason stays" if case else "not written"
+            self.coverage.hit("result_block", wrong)
         self.stall("none")
         await self.complete(self.short())
 
@@ -362,9 +396,11 @@ class time_outs(PrefillShellTest):  # noqa: N801
                 await self.domain.edge
                 assert not int(dut.interrupt.value), "done while a channel is stuck"
             self.compare("status", await self.read(Register.STATUS), Status.TIMEOUT)
+            self.coverage.hit("stuck", (port, channel))
             self.compare("control", await self.read(Register.CTRL) & ~CTRL_AP_READY, 0)
             stuck.clear()
             await self.failed(run, Status.TIMEOUT, report=False)
+            self.coverage.watchdog(run.watchdog)
             await self.complete(self.short())
         await self.short_watchdogs()
 
@@ -375,7 +411,9 @@ class time_outs(PrefillShellTest):  # noqa: N801
             run = self.make(mode, watchdog=watchdog, tokens=2 * self.shape.block)
             await self.start(run)
             await self.failed(run, Status.TIMEOUT, report=False)
+            self.coverage.watchdog(watchdog)
         await self.complete(self.short(watchdog=50_000))
+        self.coverage.hit("watchdog", "long enough")
         run = replace(self.short(), mode=9, watchdog=60)
         self.ports["o"].responder.faults.stuck.add("b")
         await self.start(run)
@@ -402,6 +440,7 @@ class control_protocol(PrefillShellTest):  # noqa: N801
         """Read what never changes, and addresses without a register."""
         shape, compare = self.shape, self.compare
         compare("control", await self.read(Register.CTRL), CTRL_AP_IDLE)
+        self.coverage.hit("protocol", "idle after reset")
         compare("version", await self.read(Register.VERSION), VERSION_VALUE)
         fields = {
             Register.SHAPE0: ((shape.block, 2), (shape.head_dim, 2)),
@@ -419,12 +458,15 @@ class control_protocol(PrefillShellTest):  # noqa: N801
         for register, parts in fields.items():
             expected = b"".join(value.to_bytes(size, "little") for value, size in parts)
             compare(register.name, await self.read(register), int.from_bytes(expected, "little"))
+        self.coverage.hit("protocol", "constants")
         for address in (0x14, 0x70, 0xBC, 0xFC, 0x120, 0x13C, 0x1D0, 0xFFC):
             await self.write(address, 0xFFFF_FFFF)
             compare(f"word at {address:#x}", await self.read(address), 0)
+        self.coverage.hit("protocol", "addresses without a register")
         for bit in (CTRL_AP_DONE, CTRL_AP_IDLE, CTRL_AP_READY, CTRL_AP_CONTINUE, 0x80):
             await self.write(Register.CTRL, bit)
             compare("control", await self.read(Register.CTRL), CTRL_AP_IDLE)
+        self.coverage.hit("protocol", "bits that are read only")
 
     async def register_model(self) -> None:
         """Write random arguments, read them in another order: the register model predicts all."""
@@ -451,6 +493,7 @@ class control_protocol(PrefillShellTest):  # noqa: N801
         await self.write(Register.Q_LOW, 0x1122_3344)
         await self.write(Register.Q_LOW, 0xAABB_CCDD, strobe=0b0101)
         self.compare("strobes", await self.read(Register.Q_LOW), 0x11BB_33DD)
+        self.coverage.hit("protocol", "byte strobes")
 
     async def queued_run(self) -> None:
         """Write and start the next run while one runs: it begins after continue."""
@@ -468,6 +511,7 @@ class control_protocol(PrefillShellTest):  # noqa: N801
             value = await self.read(name)
             assert value >= before[name], f"{name.name} fell during the run"
             before[name] = value
+        self.coverage.hit("protocol", "counters read in a run")
         await self.write(Register.CTRL, CTRL_AP_START)
         await self.ended()
         await self.domain.cycles(300)
@@ -486,6 +530,7 @@ class control_protocol(PrefillShellTest):  # noqa: N801
         await self.ended()
         await self.read(Register.CTRL)
         await self.check_complete(second, self.expect(second))
+        self.coverage.hit("protocol", "queued run")
 
     async def interrupts(self) -> None:
         """Try the enables, toggling, and the level of the line."""
@@ -499,6 +544,7 @@ class control_protocol(PrefillShellTest):  # noqa: N801
                 await self.domain.cycles(250)
                 self.compare("events", await self.read(Register.ISR), enables)
                 self.compare("line", int(interrupt.value), int(global_enable and enables > 0))
+                self.coverage.hit("interrupts", (enables, global_enable))
                 await self.write(Register.CTRL, CTRL_AP_CONTINUE)
                 for event in (ISR_AP_DONE, ISR_AP_READY):
                     if enables & event:
@@ -508,6 +554,7 @@ class control_protocol(PrefillShellTest):  # noqa: N801
         await self.write(Register.IER, IER_AP_DONE | IER_AP_READY)
         await self.write(Register.ISR, ISR_AP_READY)
         self.compare("toggled on", await self.read(Register.ISR), ISR_AP_READY)
+        self.coverage.hit("protocol", "event toggled on")
         self.compare("line", int(interrupt.value), 1)
         await self.write(Register.GIE, 0)
         await self.domain.cycles(2)
@@ -526,10 +573,11 @@ class reset_in_run(PrefillShellTest):  # noqa: N801
             if round_:
                 self.stall_at_random()
                 await self.start(self.make(self.rng.choice(MODES)))
-                await self.domain.cycles(self.rng.randint(1, 900))
-                await self.domain.reset()
-                self.after_reset()
-                await self.enable_interrupt()
+                if self.rng.random() < 0.2:
+                    await self.ended()
+                else:
+                    await self.domain.cycles(self.rng.choice([2, self.rng.randint(1, 900)]))
+                await self.reset_run()
             before = self.rng.getstate()
             self.rng.setstate(rng_state)
             self.stall("none", latency=(5, 5))
@@ -576,3 +624,8 @@ class block_rate(PrefillShellTest):  # noqa: N801
             cost = cycles[-1] - cycles[0]
             limit = pace * (len(cycles) - 1) + 64
             assert cost <= limit, f"{port} blocks took {cost} cycles, not {limit}"
+            self.coverage.hit("block_rate", port)
+        # A list that is written in bursts of the greatest length, at 64 bits.
+        await self.complete(
+            self.make(Mode.DENSE, tokens=16 * shape.block, kv_heads=1, group=1, window=shape.slots)
+        )

@@ -64,8 +64,13 @@ class Coverage(uvm_component):
             for model, group in zip(models, self.groups, strict=True)
             for point in model.points
         }
+        self._bins = {point: bins for model in models for point, bins in model.points.items()}
         assert len(self._of) == sum(len(model.points) for model in models)
         self._watched: list[tuple[str, Rhythm]] = []
+
+    def bins(self, point: str) -> tuple[Hashable, ...]:
+        """Return the bins of a point, none if there is no such point."""
+        return self._bins.get(point, ())
 
     def hit(self, point: str, value: Hashable) -> None:
         """Count a bin."""

@@ -44,6 +44,8 @@ from fastdelta_verif.agents.axi_lite import (
 )
 from fastdelta_verif.agents.clock_domain import ClockDomain
 from fastdelta_verif.agents.handshake import THROTTLES
+from fastdelta_verif.coverage import CoverageModel
+from fastdelta_verif.covergroups.kernels import KernelCoverage
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
@@ -59,6 +61,10 @@ class KernelTest(uvm_test):
     READ_PORTS, WRITE_PORTS
         Names of the memory ports by direction, without ``m_axi_``. A port that does both is in
         both; the agent of its writes is called ``<name>_write``.
+    COVERAGE
+        What the tests are to reach.
+    COMMAND
+        Register of the command or mode, and its names.
     REGISTERS
         Registers of the kernel.
     FIRST_COUNTER
@@ -72,6 +78,8 @@ class KernelTest(uvm_test):
 
     READ_PORTS: ClassVar[tuple[str, ...]]
     WRITE_PORTS: ClassVar[tuple[str, ...]]
+    COVERAGE: ClassVar[CoverageModel]
+    COMMAND: ClassVar[tuple[IntEnum, type[IntEnum]]]
     REGISTERS: ClassVar[type[IntEnum]]
     FIRST_COUNTER: ClassVar[IntEnum]
     RESULT_BYTES: ClassVar[int]
@@ -102,6 +110,7 @@ class KernelTest(uvm_test):
         self.runs = 0
         self.scoreboard = Scoreboard("scoreboard", self)
         self.compare = self.scoreboard.compare
+        self.coverage = KernelCoverage("coverage", self, self.COVERAGE)
         self.build_model()
         self.after_reset()
 
@@ -118,12 +127,16 @@ class KernelTest(uvm_test):
     def after_reset(self) -> None:
         """Set the models to the state after reset."""
         self.runs = 0
+        self.coverage.forget()
 
     def connect_phase(self) -> None:
         """Connect monitors."""
         for port in self.ports.values():
             self.scoreboard.subscribe(port.monitor.port, self.bursts.append)
         self.scoreboard.subscribe(self.control.monitor.port, self.accessed)
+        for name, port in self.ports.items():
+            for channel, rhythm in port.monitor.rhythms.items():
+                self.coverage.watch(f"{name} {channel}", rhythm)
 
     def accessed(self, access: LiteAccess) -> None:
         """Keep the cycle of the last start; every access is answered OKAY."""
@@ -177,12 +190,16 @@ class KernelTest(uvm_test):
         for port in self.ports.values():
             port.throttle(mode)
             port.responder.faults = Faults(latency=latency, aw_order=aw_order)
+        for name in self.ports:
+            self.coverage.memory(name, mode, latency[1])
 
     def stall_at_random(self) -> None:
         """Set stalls and latency of each port."""
-        for port in self.ports.values():
-            port.throttle(self.rng.choice(THROTTLES))
-            port.responder.faults = Faults(latency=(0, self.rng.choice([3, 20, 70])))
+        for name, port in self.ports.items():
+            mode, latency = self.rng.choice(THROTTLES), self.rng.choice([3, 20, 70])
+            port.throttle(mode)
+            port.responder.faults = Faults(latency=(0, latency))
+            self.coverage.memory(name, mode, latency)
 
     def region(self, name: str) -> bytes:
         """Return the present content of a region, empty without one."""
@@ -199,6 +216,9 @@ class KernelTest(uvm_test):
         for port in self.ports.values():
             port.monitor.counts.clear()
         items = list(arguments.items())
+        register, names = self.COMMAND
+        known = {command.value: command.name for command in names}
+        self.coverage.command = known.get(arguments[register], "other")
         self.rng.shuffle(items)
         for register, value in items:
             await self.write(register, value)
@@ -250,6 +270,7 @@ class KernelTest(uvm_test):
         """
         got = await self.read(self.REGISTERS["STATUS"])
         self.compare("status", type(status)(got).name, status.name)
+        self.sample(status)
         counters = await self.counters()
         self.compare("runs", counters[self.REGISTERS["RUNS"]], self.runs)
         expected = bytes(self.RESULT_BYTES)
@@ -260,6 +281,24 @@ class KernelTest(uvm_test):
             expected = b"".join(word.to_bytes(4, "little") for word in words)
         self.compare("result block", self.region("result"), expected)
         return counters
+
+    def sample(self, status: IntEnum) -> None:
+        """Sample a run that has ended, and what its ports did."""
+        self.coverage.ended(status.name)
+        self.coverage.bursts(
+            self.bursts, self.settings.parameters["BUS_WIDTH"] // 8, self.READ_PORTS
+        )
+        for name, port in self.ports.items():
+            responder = port.responder
+            self.coverage.errors(name, responder.errors_sent, responder.faults.errors.values())
+
+    async def reset_run(self) -> None:
+        """Reset in a run, and go on as after power-up."""
+        started, done = bool(self.bursts), bool(int(self.dut.interrupt.value))
+        self.coverage.reset(started=started, done=done)
+        await self.domain.reset()
+        self.after_reset()
+        await self.enable_interrupt()
 
     def port_checksums(self, result: int, beat_bytes: int) -> dict[str, int]:
         """Add up the words of all bursts by port, from what memory holds now.

@@ -136,6 +136,7 @@ def random_index_set(rng: np.random.Generator, heads: int, blocks: int) -> Index
 class PrefillKernelTest(KernelTest):
     """Runs of the prefill kernel."""
 
+    COMMAND = Register.MODE, Mode
     READ_PORTS, WRITE_PORTS = ("q", "k", "v", "jobs"), ("jobs", "o")
     REGISTERS, FIRST_COUNTER = Register, Register.CYCLES_LOW
     RESULT_BYTES, MAGIC, VERSION = RESULT_BYTES, 0x31504446, VERSION_VALUE
@@ -147,6 +148,7 @@ class PrefillKernelTest(KernelTest):
         sizes = {name: given[upper] for upper, name in names.items() if upper in given}
         self.shape = PrefillShape(**sizes)
         self.numbers = np.random.default_rng(self.settings.seed)
+        self._draw = self.rng.randrange(10)  # of a number of tokens
 
     # Runs
 
@@ -167,7 +169,7 @@ class PrefillKernelTest(KernelTest):
     ) -> Run:
         """Return a legal run with random arguments where none is given, operands included."""
         shape, rng = self.shape, self.rng
-        tokens = tokens or rng.randint(1, min(most_blocks, shape.max_blocks) * shape.block)
+        tokens = tokens or self.random_tokens(min(most_blocks, shape.max_blocks))
         group = group or rng.randint(1, min(shape.max_group, 4))
         kv_heads = kv_heads or rng.randint(1, 2)
         if window is None:
@@ -192,6 +194,17 @@ class PrefillKernelTest(KernelTest):
             **{name: self.place(bank) for bank, name in enumerate(("q", "k", "v", "jobs", "o"), 1)},
         )
         return self.with_lists(self.with_operands(replace(run, **other)))
+
+    def random_tokens(self, most_blocks: int) -> int:
+        """Return a number of tokens, half of the time at an edge of a block."""
+        block, rng = self.shape.block, self.rng
+        edges = [1, rng.randint(1, block - 1)]
+        blocks = rng.choice([most_blocks, rng.randint(1, most_blocks)])
+        edges += [blocks * block - short for short in (0, 1, block - 1)]
+        self._draw += 1
+        if self._draw % 2:
+            return edges[self._draw // 2 % len(edges)]
+        return rng.randint(1, most_blocks * block)
 
     def with_operands(self, run: Run) -> Run:
         """Return the run with random bytes as operands."""
@@ -346,6 +359,10 @@ class PrefillKernelTest(KernelTest):
         assert (counters["index_cycles"] == 0) == (run.mode == Mode.LIST)
         assert counters["starved_cycles"] <= counters["attention_cycles"]
         await self.acknowledge()
+        mode = Mode(run.mode).name
+        shape = (run.tokens, self.shape.block, run.group, run.window, run.kv_heads)
+        self.coverage.prefill_run(mode, *shape)
+        self.coverage.prefill_cache(mode, run.flags, run.hot_threshold)
         return counters
 
     def compare_outputs(self, run: Run, expected: Expected) -> None:

@@ -34,6 +34,26 @@ STREAM_BUFFER = CoverageModel(
     },
 )
 
+BEAT_CHECKSUM = CoverageModel(
+    "beat_checksum",
+    {
+        "width": (64, 128, 512, 1024),
+        "beats": cross(("random", "all ones", "one bit"), ("in a row", "with gaps")),
+        "cleared": (0, 1, 2),  # cycles since the last beat
+    },
+)
+
+BLOCK_CHECK = CoverageModel(
+    "block_check",
+    {
+        "stalls": cross(THROTTLES, THROTTLES),
+        "check_beat": ("sink blocked",),
+        "cut_off": cross(("flush", "reset"), ("whole", "cut")),
+        "rhythm": rhythms("source", "sink"),
+        "simulator": SIMULATORS,
+    },
+)
+
 RESPONSES = {SLVERR: "SLVERR", DECERR: "DECERR"}
 LATENCIES = ("up to 3", "up to 20", "up to 127", "128 and more")
 

@@ -151,6 +151,7 @@ PREFILL_CASES: tuple[PrefillCase, ...] = (
     PrefillCase("fit-16x32", 700, 2, 1, "index", gamma=0.8, seed=9),
     PrefillCase("fit-16x32", 200, 3, 1, "index", gamma=1, seed=10),
     PrefillCase("fit-16x32", 300, 4, 1, "dense", seed=11),
+    PrefillCase("fit-16x32", 400, 4, 1, density=0.5, memory=SLOW, seed=26),
     PrefillCase("fit-128x256", 1024, 4, 1, density=0.3, seed=12),
     PrefillCase("fit-128x256", 1024, 4, 1, "index", tau=0, seed=13),
     PrefillCase("held-32x64", 500, 4, 2, density=0.6, seed=20),

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention phase of one KV head: the job reader, and all behind it, over a job list.
 
-Short lists are run from end to end. Of long ones, windows spread evenly over the list are run, and
-what a job costs in between is interpolated.
+Short lists are run from end to end. Of long ones, parts spread evenly over the list are run, and
+those in between cost as much a job as their neighbours.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from fastdelta.prefill.job_lists import JobFields
+from fastdelta.reference.fixed_point import IntArray
 from fastdelta.reference.performance.cache import Visits
 from fastdelta.reference.performance.loader import Loader, VisitOffer
 from fastdelta.reference.performance.memory import MemoryTiming
@@ -19,7 +21,8 @@ from fastdelta.shapes import JOB_SECTION_WORDS, PrefillShape
 
 WRITE_CYCLES = 7
 """From the last part of an output to the end of the phase, beside the latency of the write."""
-_WARM_UP, _HEAD, _MIDDLE = 300, 1500, 800  # jobs of a sampled window
+_PART = 1000  # jobs of a part of the list, or one window if that has more
+_WARM_UP, _HEAD, _MIDDLE = 300, 1500, 800  # jobs that are run of a part
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class AttentionPhase:
         self._depth = 16 if shape.slots < 8 else 2 * shape.slots
 
     def cycles(self, exact_jobs: int) -> AttentionCycles:
-        """Model the phase; of a list of more than `exact_jobs` jobs, a sample of windows."""
+        """Model the phase; of a list of more than `exact_jobs` jobs, a sample."""
         number = int(self.visits.first[-1])
         if number <= exact_jobs:
             _, end = self.run(0, self.visits.number)
@@ -131,29 +134,45 @@ class AttentionPhase:
         return opened, loader.outputs.drain() + answer
 
     def _sampled(self, exact_jobs: int) -> AttentionCycles:
-        first_visit = np.searchsorted(
-            self.visits.window, np.arange(int(self.visits.window[-1]) + 2)
-        )
-        jobs = self.visits.first[first_visit]
+        """Run parts of the list, each of whole windows; those between cost as their neighbours."""
+        bounds = self._parts()
+        jobs = self.visits.first[bounds]
         sizes = np.diff(jobs)
         cost = np.minimum(sizes, _HEAD + _MIDDLE + _WARM_UP) + _WARM_UP
-        wanted = max(2, int(exact_jobs // max(cost.max(), 1)))
-        # Evenly spread over the jobs, with the last window, whose end is the end of the phase.
-        targets = (np.arange(wanted) + 0.5) / wanted * jobs[-1]
-        chosen = np.unique(np.searchsorted(jobs, targets, side="right") - 1)
+        wanted = max(2, int(exact_jobs // cost.max()))
+        # First and last are unlike the others and stand for themselves; the rest is spread evenly.
+        last = len(sizes) - 1
+        inner = max(wanted - 2, 1)
+        targets = (np.arange(inner) + 0.5) / inner * jobs[-1]
+        spread = np.unique(np.searchsorted(jobs, targets, side="right") - 1)
+        spread = spread[(spread > 0) & (spread < last)] if last > 1 else np.zeros(0, np.int64)
         least = self.shape.macs_per_job / self.shape.macs_per_cycle
         ran = 0
-        per_job = []
-        for window in chosen.tolist():
-            cycles, number = self._window(int(first_visit[window]), int(first_visit[window + 1]))
+        cycles: dict[int, float] = {}
+        for part in sorted({0, last, *spread.tolist()}):
+            measured, number = self._whole_or_sampled(int(bounds[part]), int(bounds[part + 1]))
             # A part ends at a visit, give or take one; no job is faster than the arrays.
-            per_job.append(max(cycles / int(sizes[window]), least))
+            cycles[part] = max(measured, least * int(sizes[part]))
             ran += number
-        between = np.interp(np.arange(len(sizes)), chosen, per_job)
-        return AttentionCycles(self.header + float(between @ sizes), self.header, ran)
+        total = self.header + sum(cycles.values())
+        edges = [0, *spread.tolist(), last]
+        for before, after in pairwise(edges):
+            near = [part for part in (before, after) if 0 < part < last] or [0]
+            per_job = sum(cycles[part] for part in near) / int(sizes[near].sum())
+            total += per_job * int(sizes[before + 1 : after].sum())
+        return AttentionCycles(total, self.header, ran)
 
-    def _window(self, start: int, stop: int) -> tuple[float, int]:
-        """Cycles of the visits of a window, and the jobs that were run to find them."""
+    def _parts(self) -> IntArray:
+        """First visits of parts of the list, and the end: whole windows, many jobs each."""
+        windows = np.arange(int(self.visits.window[-1]) + 2)
+        first_visit = np.searchsorted(self.visits.window, windows)
+        jobs = self.visits.first[first_visit]
+        starts = np.unique(np.searchsorted(jobs, np.arange(0, int(jobs[-1]), _PART)))
+        bounds: IntArray = np.append(first_visit[starts[starts < len(jobs) - 1]], first_visit[-1])
+        return bounds
+
+    def _whole_or_sampled(self, start: int, stop: int) -> tuple[float, int]:
+        """Cycles of the visits of a part, and the jobs that were run to find them."""
         first = self.visits.first
         size = int(first[stop] - first[start])
         if size <= _HEAD + _MIDDLE + _WARM_UP:

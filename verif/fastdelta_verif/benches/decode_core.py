@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Hashable
+from typing import Any
 
 import numpy as np
 import pyuvm
@@ -13,6 +15,7 @@ from pyuvm import uvm_test
 from fastdelta.reference.decode_model import DecodeTokens, GivenGates, InternalGates, StateImage
 from fastdelta_verif.agents.decode_command import Opcode
 from fastdelta_verif.agents.handshake import CLOSED, THROTTLES
+from fastdelta_verif.covergroups import place_in
 from fastdelta_verif.environments.decode_core import (
     Checked,
     DecodeCoreEnvironment,
@@ -42,6 +45,16 @@ class DecodeCoreTest(uvm_test):
     def connect_phase(self) -> None:
         """Sample the coverage with each checked command."""
         self.env.scoreboard.port.connect(self.coverage.analysis_export)
+        for name, agent in self.streams().items():
+            self.coverage.watch(name, agent.monitor.rhythm)
+
+    def streams(self) -> dict[str, Any]:
+        """Return the agents of the streams by name."""
+        return {"qk": self.env.qk, "v": self.env.v, "o": self.env.o}
+
+    def reached(self, point: str, value: Hashable) -> None:
+        """Count a bin that only a test about it reaches."""
+        self.coverage.directed.hit(point, value)
 
     async def run_phase(self) -> None:
         """Run the test's body."""
@@ -168,6 +181,7 @@ class zero_tokens(DecodeCoreTest):  # noqa: N801
         await self.env.run(decode(self.stimulus.typical(5)))
         before, _, after = await self.env.run(dump(), decode(self.stimulus.typical(0)), dump())
         assert same_state(before.image, after.image)
+        self.reached("nothing_decoded", "state is dumped")
         # Also with an update pending, which no dump has applied yet.
         tokens = self.stimulus.typical(6)
         await self.env.run(clear())
@@ -176,6 +190,7 @@ class zero_tokens(DecodeCoreTest):  # noqa: N801
         none = decode(self.stimulus.typical(0))
         parts = await self.env.run(decode(tokens.slice(0, 3)), none, decode(tokens.slice(3, 6)))
         assert np.array_equal(outputs(whole), outputs(parts))
+        self.reached("nothing_decoded", "update is pending")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -194,6 +209,7 @@ class split_equals_whole(DecodeCoreTest):  # noqa: N801
             *parts, last = await self.env.run(clear(), *pieces, dump())
             assert np.array_equal(outputs(whole), outputs(parts)), f"split at {cut}"
             assert same_state(state.image, last.image), f"split at {cut}"
+            self.reached("split", "in two" if len(cut) == 1 else "in single tokens")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -212,6 +228,8 @@ class clear_isolates_sequences(DecodeCoreTest):  # noqa: N801
         after_clear = await self.env.run(clear(), decode(second))
         assert np.array_equal(outputs(alone), outputs(after_clear))
         assert not np.array_equal(outputs(alone), outputs(without_clear)), "A left no trace"
+        self.reached("second_sequence", "after a clear")
+        self.reached("second_sequence", "without one")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -236,6 +254,7 @@ class contexts_are_isolated(DecodeCoreTest):  # noqa: N801
         kept = await self.env.run(dump(0), clear(contexts - 1), dump(0))
         assert contexts > 1
         assert same_state(kept[0].image, kept[2].image)
+        self.reached("turns", "contexts one after the other")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -249,11 +268,13 @@ class dump_after_load_is_the_identity(DecodeCoreTest):  # noqa: N801
             image = self.stimulus.image()
             _, dumped = await self.env.run(load(image, last), dump(last))
             assert same_state(image, dumped.image)
+            self.reached("loaded", "dumped")
         first, second = self.stimulus.typical(6), self.stimulus.typical(6)
         *_, state = await self.env.run(clear(0), decode(first, 0), dump(0))
         stayed = await self.env.run(decode(second, 0))
         moved = await self.env.run(load(state.image, last), decode(second, last))
         assert np.array_equal(outputs(stayed), outputs(moved))
+        self.reached("loaded", "gone on with in another context")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -269,9 +290,11 @@ class bad_scale_is_refused(DecodeCoreTest):  # noqa: N801
                 load(self.stimulus.image()), decode(self.stimulus.typical(2)), dump()
             )
             assert not good[0].finished.bad_state
+            self.reached("bad_scale_then", "loaded")
         await self.env.run(
             load(self.stimulus.bad_image()), clear(), decode(self.stimulus.typical(2)), dump()
         )
+        self.reached("bad_scale_then", "cleared")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -303,6 +326,8 @@ class norm_overflow_is_counted(DecodeCoreTest):  # noqa: N801
         tokens.k_exponent[2] += 2
         (bad,) = await self.env.run(decode(tokens))
         assert bad.finished.norm_overflows == 1 + self.env.shape.qk_heads
+        for vectors in ("none", "one of q", "all of k"):
+            self.reached("overflowing_vectors", vectors)
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -384,6 +409,8 @@ class gate_limits(DecodeCoreTest):  # noqa: N801
             load(loaded), decode(with_gates(self.stimulus.typical(5), 0, 0)), dump()
         )
         assert same_state(loaded, kept[-1].image)
+        self.reached("decays", "all kept")
+        self.reached("betas", "zero")
 
         # Total decay without a write: the state is zero, and so is every output.
         gone = await self.env.run(
@@ -397,6 +424,8 @@ class gate_limits(DecodeCoreTest):  # noqa: N801
         many = await self.env.run(load(loaded), decode(tokens), dump())
         one = await self.env.run(clear(), decode(tokens.slice(3, 4)), dump())
         assert np.array_equal(many[1].output[3], one[1].output[0])
+        self.reached("decays", "all gone")
+        self.reached("betas", "one")
         # The scales differ, so the last bits may.
         difference = many[2].image.to_float() - one[2].image.to_float()
         assert np.abs(difference).max() <= 2.0**-19
@@ -407,6 +436,7 @@ class gate_limits(DecodeCoreTest):  # noqa: N801
         for beta in (BETA_ONE + 1, (1 << 18) - 1):
             over = await self.env.run(clear(), decode(with_gates(tokens, 0, beta)))
             assert np.array_equal(outputs(one), outputs(over))
+            self.reached("betas", "above one")
 
         # A decay of 6.5e-12 at every token, given and computed: finite, about the last update.
         for given in (True, False):
@@ -415,6 +445,7 @@ class gate_limits(DecodeCoreTest):  # noqa: N801
             state = result[2].image.to_float()
             assert state.any()
             assert np.abs(state).max() < shape.head_dim
+            self.reached("decays", "6.5e-12")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -438,6 +469,9 @@ class gates_far_out(DecodeCoreTest):  # noqa: N801
             vectors = (tokens.q, tokens.k, tokens.q_exponent, tokens.k_exponent)
             works.append(decode(DecodeTokens(*vectors, tokens.v, tokens.v_exponent, gates)))
         await self.env.run(load(self.stimulus.image()), *works, dump())
+        for a, *_, b in corners:
+            ends = f"a {'lowest' if a < 0 else 'highest'}", f"b {'lowest' if b < 0 else 'highest'}"
+            self.reached("gate_corners", ends)
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -496,6 +530,7 @@ class value_heads_use_their_key_head(DecodeCoreTest):  # noqa: N801
             answered = np.flatnonzero(result[1].output[1].any(axis=-1))
             first = head * shape.group_ratio
             assert answered.tolist() == list(range(first, first + shape.group_ratio))
+            self.reached("lone_key_head", place_in(head, shape.qk_heads))
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -513,6 +548,8 @@ class back_pressure(DecodeCoreTest):  # noqa: N801
                 stalled = await self.env.run(clear(), decode(tokens), dump())
                 assert np.array_equal(outputs(reference), outputs(stalled))
                 assert same_state(reference[-1].image, stalled[-1].image)
+                for side, agent in self.streams().items():
+                    self.reached("stalls", (side, agent.driver.throttle.mode))
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -533,6 +570,7 @@ class starved_cycles_are_counted(DecodeCoreTest):  # noqa: N801
                 assert 0.9 * held <= more <= held + 10, f"{stream}: {more} of {held} cycles"
             else:
                 assert more <= 10, f"output held for {held} cycles: {more} counted as starved"
+            self.reached("closed_stream", stream)
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -594,6 +632,8 @@ class unused_contexts_are_clear(DecodeCoreTest):  # noqa: N801
         contexts = range(self.contexts)
         for result in await self.env.run(*(dump(context) for context in contexts)):
             assert not result.image.mantissa.any()
+            first = result.finished.command.context == 0
+            self.reached("clear_after_reset", "first context" if first else "others")
         await self.env.run(*(decode(self.stimulus.typical(2), context) for context in contexts))
 
 

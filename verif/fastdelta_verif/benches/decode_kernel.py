@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Hashable
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,8 @@ from pyuvm import uvm_test
 
 from fastdelta.registers.decode import CTRL_AP_CONTINUE, CTRL_AP_START, Command, Status
 from fastdelta_verif.agents.axi4_memory import DECERR, SLVERR
+from fastdelta_verif.covergroups.cells import RESPONSES
+from fastdelta_verif.covergroups.kernels import RESET_TIMES
 from fastdelta_verif.environments.decode_coverage import DecodeKernelCoverage
 from fastdelta_verif.environments.decode_kernel import (
     COUNTER_NAMES,
@@ -93,7 +96,12 @@ class DecodeKernelTest(uvm_test):
         env = self.env
         env.stall()
         again = self.rng.choice([env.clear(context), env.load(self.stimulus.image(), context)])
+        self.reached("recovery", "cleared" if again.command == Command.CLEAR else "loaded")
         await env.run(again)
+
+    def reached(self, point: str, value: Hashable) -> None:
+        """Count a bin that only a test about it reaches."""
+        self.coverage.directed.hit(point, value)
 
     async def reference_run(self) -> tuple[list[Run], list[Ended]]:
         """Run a short sequence on context 0 from a cleared state; later runs are compared to it."""
@@ -147,6 +155,7 @@ class registers_hold_arguments(DecodeKernelTest):  # noqa: N801
         for path, values in fields.items():
             expected = int.from_bytes(bytes(values), "little")
             env.scoreboard.compare(path, await env.read(path), expected)
+        self.reached("protocol", "registers hold arguments")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -159,9 +168,9 @@ class sequence_in_pieces(DecodeKernelTest):  # noqa: N801
         tokens = self.stimulus.typical(count)
         last = self.contexts - 1
         _, whole, state = await env.run(env.clear(0), env.decode(tokens, 0), env.dump(0))
-        for _ in range(4):
+        for cuts in (1, rng.randint(2, 4), rng.randint(1, 4), rng.randint(1, 4)):
             env.stall()
-            edges = [0, *sorted(rng.sample(range(1, count), rng.randint(1, 4))), count]
+            edges = [0, *sorted(rng.sample(range(1, count), cuts)), count]
             await env.run(env.clear(0))
             outputs = []
             for start, stop in itertools.pairwise(edges):
@@ -173,6 +182,7 @@ class sequence_in_pieces(DecodeKernelTest):  # noqa: N801
             assert np.array_equal(np.concatenate(outputs), whole.output), f"split at {edges}"
             (after,) = await env.run(env.dump(0))
             assert np.array_equal(after.image.mantissa, state.image.mantissa)
+            self.reached("pieces", "two" if cuts == 1 else "three and more")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -202,10 +212,12 @@ class memory_errors(DecodeKernelTest):  # noqa: N801
                 size = run.room if port == "o" else len(run.payload[port])
                 beat = rng.randrange(size // env.shape.beat_bytes)
                 place = getattr(run, port) + beat * env.shape.beat_bytes
-                env.ports[port].responder.faults.errors[place] = rng.choice([SLVERR, DECERR])
+                response = rng.choice([SLVERR, DECERR])
+                env.ports[port].responder.faults.errors[place] = response
                 await env.launch(run)
                 await env.done()
                 await env.finish(run, failure=status)
+                self.reached("error", (f"{kind.upper()} {port}", RESPONSES[response]))
                 env.stall()
                 if kind != "dump":
                     refused = [env.decode(self.stimulus.typical(1), 0), env.dump(0)]
@@ -230,8 +242,10 @@ class bad_state_is_refused(DecodeKernelTest):  # noqa: N801
             assert ended.status == Status.BAD_STATE
             (ended,) = await env.run(env.dump(0))
             assert ended.status == Status.CONTEXT_LOST
+            self.reached("bad_state_then", "refused")
             await self.recover(0)
             await env.run(env.decode(self.stimulus.typical(1), 0), env.dump(0))
+            self.reached("bad_state_then", "usable again")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -261,6 +275,7 @@ class time_outs(DecodeKernelTest):  # noqa: N801
             stuck.clear()
             await env.done()
             await env.finish(run, failure=Status.TIMEOUT)
+            self.reached("stuck", (port, channel))
             (ended,) = await env.run(env.decode(self.stimulus.typical(1), 0))
             assert ended.status == Status.CONTEXT_LOST
             await self.recover(0)
@@ -278,10 +293,16 @@ class reset_in_run(DecodeKernelTest):  # noqa: N801
         """Reset at random cycles."""
         env = self.env
         runs, first = await self.reference_run()
-        for _ in range(self.options.get("rounds", 20)):
+        for round_ in range(self.options.get("rounds", 20)):
             env.stall()
             await env.launch(self.random_run())
-            await env.domain.cycles(self.rng.randint(1, 600))
+            if round_ % 6 == 5:
+                await env.done()
+            else:
+                await env.domain.cycles(self.rng.choice([1, *[self.rng.randint(1, 600)] * 4]))
+            done = int(env.dut.interrupt.value)
+            started = any(port.monitor.counts.bursts for port in env.ports.values())
+            self.reached("reset", RESET_TIMES[2 if done else int(started)])
             await env.reset()
             env.stall()
             await self.repeat(runs, first)
@@ -303,6 +324,7 @@ class done_comes_after_the_last_answer(DecodeKernelTest):  # noqa: N801
                 late = env.domain.cycle - counts.last_answer_cycle
                 assert 0 <= late < 20, f"done {late} cycles after the last answer"
                 await env.finish(run)
+                self.reached("late_answers", Command(run.command).name)
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -328,6 +350,7 @@ class counters_can_be_read_in_a_run(DecodeKernelTest):  # noqa: N801
         assert polls >= 5, "the run was too short to see anything"
         assert before["qk_beats"] > 0
         assert before["cycles_low"] > 0
+        self.reached("protocol", "counters read in a run")
         await env.done()
         await env.finish(run)
 
@@ -358,6 +381,7 @@ class queued_runs(DecodeKernelTest):  # noqa: N801
                     port.monitor.counts.clear()
             await env.write("isr", await env.read("isr"))
             await env.write("ctrl", CTRL_AP_CONTINUE)
+        self.reached("protocol", "queued run")
 
 
 @pyuvm.test(**TIME_LIMIT)
@@ -378,6 +402,7 @@ class commands_use_only_their_pointers(DecodeKernelTest):  # noqa: N801
             used = {Command.CLEAR: set(), Command.LOAD: {"m_axi_v"}, Command.DUMP: set()}
             ports = {burst.port for burst in ended.bursts} - {"m_axi_o"}
             assert ports == used[Command(ended.run.command)]
+            self.reached("unused_pointers", Command(ended.run.command).name)
 
 
 @pyuvm.test(**TIME_LIMIT)

@@ -40,6 +40,12 @@ def rhythms_at_once(*ports: str) -> tuple[Hashable, ...]:
     return cross(ports, [rhythm for rhythm in RHYTHMS if rhythm != WAITED])
 
 
+def simulator() -> str:
+    """Return the bin of the simulator that runs."""
+    name = str(cocotb.SIM_NAME).lower()
+    return next(known for known in SIMULATORS if known in name)
+
+
 def share_of(value: int, whole: int) -> str:
     """Return whether a part is none, some or all of a whole."""
     return "none" if value == 0 else "all" if value >= whole else "some"
@@ -82,8 +88,7 @@ class Coverage(uvm_component):
 
     def simulator(self) -> None:
         """Sample the point ``simulator``."""
-        name = str(cocotb.SIM_NAME).lower()
-        self.hit("simulator", next(known for known in SIMULATORS if known in name))
+        self.hit("simulator", simulator())
 
     def report_phase(self) -> None:
         """Write the hits."""

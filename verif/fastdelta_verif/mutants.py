@@ -78,6 +78,13 @@ PREFILL_SHELL = MutantBench(
 )
 TILE_ENGINE = MutantBench("prefill", "tile_engine", TILE_BASE, {"prompts": 5, "blocks": 4})
 
+BEAT_CHECKSUM = MutantBench(
+    "prefill", "checksum_cells", {"DATA_WIDTH": 128}, {}, top="beat_checksum"
+)
+BLOCK_CHECK = MutantBench(
+    "prefill", "checksum_cells", {"BLOCK_BEATS": 2, "BUS_WIDTH": 64}, {"beats": 2}, "block_check"
+)
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -523,5 +530,50 @@ MUTANTS: Mapping[str, Mutant] = {
         "filled = gathered;",
         "random_runs",
         QUERY_AWARE,
+    ),
+    "last_word_of_a_beat_is_not_summed": Mutant(
+        "common/beat_checksum.v",
+        "for (i = 0; i < WORDS; i = i + 1)",
+        "for (i = 0; i < WORDS - 1; i = i + 1)",
+        "sums",
+        BEAT_CHECKSUM,
+    ),
+    "checksum_keeps_a_beat_of_the_run_before": Mutant(
+        "common/beat_checksum.v",
+        "total_valid <= parts_valid && !clear;",
+        "total_valid <= parts_valid;",
+        "sums",
+        BEAT_CHECKSUM,
+    ),
+    "check_beats_wait_for_the_unit": Mutant(
+        "prefill/block_check.v",
+        "s_axis_tready = is_check || m_axis_tready;",
+        "s_axis_tready = m_axis_tready;",
+        "blocks",
+        BLOCK_CHECK,
+    ),
+    "block_that_was_cut_off_goes_on": Mutant(
+        "prefill/block_check.v", "if (!rst_n || flush)", "if (!rst_n)", "cut_off", BLOCK_CHECK
+    ),
+    "result_block_has_no_check_word": Mutant(
+        SEQUENCER,
+        "summing ? 32'd0 : 32'd0 - block_checksum;",
+        "32'd0;",
+        "random_runs",
+        DECODE_KERNEL,
+    ),
+    "checksum_of_outputs_is_of_announced_beats": Mutant(
+        "decode/decode_kernel.v",
+        "m_axi_o_wvalid && m_axi_o_wready && m_axi_o_wstrb[0];",
+        "m_axi_o_wvalid && m_axi_o_wstrb[0];",
+        "random_runs",
+        DECODE_KERNEL,
+    ),
+    "checksum_of_values_is_that_of_keys": Mutant(
+        PREFILL,
+        ".data    (m_axi_v_rdata),",
+        ".data    (m_axi_k_rdata),",
+        "random_runs",
+        PREFILL_KERNEL,
     ),
 }

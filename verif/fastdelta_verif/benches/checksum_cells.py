@@ -148,7 +148,10 @@ class blocks(BlockTest):  # noqa: N801
         self.source.driver.throttle.mode = "none"
         await self.send(self.beats(self.block - 1))
         self.block_sink()
-        await self.send(self.beats(1))  # ends although nobody takes anything
+        await self.domain.cycles(3)
+        cocotb.start_soon(self.send(self.beats(1)))
+        await self.domain.cycles(10)
+        assert self.place == 0, "a check beat waits for the sink"
         self.coverage.hit("check_beat", "sink blocked")
         self.open_sink("none")
         await self.send(self.beats(self.block))

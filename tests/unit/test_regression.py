@@ -19,7 +19,7 @@ from fastdelta_verif.regression.report import history_line, junit, make_report, 
 from fastdelta_verif.regression.results import Result, Status
 from fastdelta_verif.regression.runner import JobRun, Outcome
 from fastdelta_verif.regression.session import Request, select
-from fastdelta_verif.testplan import Testpoint
+from fastdelta_verif.testplan import Testpoint, case_of
 
 STARTED = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 
@@ -159,15 +159,23 @@ def test_match_takes_names_of_tests_and_testpoints(recorded: list[RecordedTest])
 
 POINTS = {
     "engine": [
-        Testpoint("area.good", "Is so.", (NAMES[2],)),
-        Testpoint("area.bad", "Is not so.", ("test_a.py::test_one",), "owner/project#1: it broke"),
+        Testpoint("area.good", "Is so.", (NAMES[2],), ("core.numbers.sign",)),
+        Testpoint(
+            "area.bad", "Is not so.", ("test_a.py::test_one",), fault="owner/project#1: broke"
+        ),
         Testpoint("area.left", "Was not looked at.", ("test_d.py::test_four",)),
     ]
 }
 
 
 def a_report(
-    first: Status = Status.PASSED, *, stopped: str = "", whole: bool = False, seconds: float = 1.0
+    first: Status = Status.PASSED,
+    *,
+    stopped: str = "",
+    whole: bool = False,
+    seconds: float = 1.0,
+    sampled: dict[str, set[str]] | None = None,
+    goals: dict[str, float] | None = None,
 ) -> dict[str, Any]:
     results = [Result(first, "got \x1b[1m1 <&> 2\x00" * (first != "passed"), "7 ns", seconds)]
     results += [Result(Status.PASSED), Result(Status.NOT_RUN if stopped else Status.PASSED)]
@@ -178,7 +186,7 @@ def a_report(
     code = CodePoints({"common/skid_buffer": {"line": {"1.1 block": 1, "2.1 if": 0}}})
     hits = {"core.numbers.sign": {"plus": 3, "minus": 0}}
     return make_report(
-        Outcome(runs, {}, hits, code, 12.5, stopped),
+        Outcome(runs, {}, hits, code, 12.5, stopped, sampled or {}),
         POINTS,
         [Exclusion("common/skid_buffer", "line", "no such text", "of the test")],
         plan="smoke",
@@ -187,6 +195,7 @@ def a_report(
         selection="all",
         whole=whole,
         started=STARTED,
+        goals=goals,
     )
 
 
@@ -217,6 +226,42 @@ def test_exclusion_for_nothing_fails_a_whole_run() -> None:
         "common/skid_buffer line 'no such text' stands for no point"
     ]
     assert "no such text" in page(report, trend([], report))
+
+
+def test_testpoint_shows_its_bins() -> None:
+    report = a_report(sampled={NAMES[2]: {"core.numbers.sign"}})
+    good = next(point for point in report["testpoints"] if point["id"] == "area.good")
+    assert (good["bins"], good["bins_hit"], good["unsampled"]) == (2, 1, [])
+    assert good["bins_missing"] == ["core.numbers.sign: minus"]
+    assert "core.numbers.sign: minus" in page(report, trend([], report))
+
+
+def test_whole_run_fails_for_coverage_that_own_tests_do_not_sample() -> None:
+    for sampled in (None, {NAMES[0]: {"core.numbers.sign"}}):  # another testpoint's test
+        report = a_report(whole=True, sampled=sampled)
+        assert report["missed"] == ["area.good: none of its tests samples core.numbers.sign"]
+        assert report["verdict"] == "failed"
+        assert "none of its tests samples" in page(report, trend([], report))
+    assert not a_report(sampled=None)["missed"], "a part of a plan cannot reach everything"
+    assert not a_report(whole=True, sampled={NAMES[2]: {"core.numbers.sign"}})["missed"]
+
+
+def test_whole_run_fails_below_its_goals() -> None:
+    sampled = {NAMES[2]: {"core.numbers.sign"}}
+    goals = {"functional": 100.0, "line": 50.0, "toggle": 90.0}
+    report = a_report(whole=True, sampled=sampled, goals=goals)
+    assert report["missed"] == [
+        "functional coverage is 50.00 %, 100.0 % are the goal",
+        "toggle coverage is 0.00 %, 90.0 % are the goal",
+    ]
+    assert report["verdict"] == "failed"
+    assert not a_report(sampled=sampled, goals=goals)["missed"]
+
+
+def test_test_without_coverage_of_its_own_is_a_bin() -> None:
+    assert RecordedTest("test_a.py::test_one[x]", 1.0).is_case
+    assert case_of("test_a.py::test_one[x-1]") == ("cases.test_a.test_one", "x-1")
+    assert case_of("test_a.py::test_one") == ("cases.test_a.test_one", "passed")
 
 
 def test_junit_has_every_job() -> None:

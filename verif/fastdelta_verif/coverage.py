@@ -73,7 +73,7 @@ class CoverageGroup:
         """Return the hits of every bin."""
         return {
             f"{self._prefix}.{name}": {
-                _label(bin_): int(coverage_db[f"{self._prefix}.{name}"].detailed_coverage[bin_])
+                label(bin_): int(coverage_db[f"{self._prefix}.{name}"].detailed_coverage[bin_])
                 for bin_ in bins
             }
             for name, bins in self._bins.items()
@@ -91,7 +91,8 @@ def write_hits(hits: Hits, path: str) -> None:
     file.write_text(json.dumps(hits, indent=1))
 
 
-def _label(bin_: Hashable) -> str:
+def label(bin_: Hashable) -> str:
+    """Return the name of a bin in reports."""
     return " x ".join(map(str, bin_)) if isinstance(bin_, tuple) else str(bin_)
 
 

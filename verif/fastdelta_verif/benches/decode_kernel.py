@@ -195,7 +195,7 @@ class memory_errors(DecodeKernelTest):  # noqa: N801
         runs, first = await self.reference_run()
         keeper = self.contexts - 1  # 0 without a second context
         (kept,) = await env.run(env.load(self.stimulus.image(), keeper))
-        for _ in range(self.options.get("rounds", 3)):
+        for response in ((SLVERR, DECERR) * 2)[: self.options.get("rounds", 3)]:
             for kind, port, status in (
                 ("decode", "qk", Status.READ_ERROR),
                 ("decode", "v", Status.READ_ERROR),
@@ -212,7 +212,6 @@ class memory_errors(DecodeKernelTest):  # noqa: N801
                 size = run.room if port == "o" else len(run.payload[port])
                 beat = rng.randrange(size // env.shape.beat_bytes)
                 place = getattr(run, port) + beat * env.shape.beat_bytes
-                response = rng.choice([SLVERR, DECERR])
                 env.ports[port].responder.faults.errors[place] = response
                 await env.launch(run)
                 await env.done()

@@ -98,6 +98,14 @@ class RecordedTest:
         """Whether another seed gives another run."""
         return bool(self.simulations)
 
+    @property
+    def is_case(self) -> bool:
+        """Whether it samples nothing itself, so that it is a bin as a whole.
+
+        That is so when pytest runs it, and when every simulation has a fault that is to be noticed.
+        """
+        return all(simulation.fails is not None for simulation in self.simulations)
+
     def is_named_by(self, entries: Iterable[str]) -> bool:
         """Say whether one of some entries of testpoints stands for this test."""
         return any(matches(entry, self.name) for entry in entries)

@@ -205,6 +205,7 @@ def _failures(report: Json) -> str:
         f'<div class="card bad">Exclusion {escape(text)}</div>'
         for text in report["wrong_exclusions"]
     )
+    wrong += "".join(f'<div class="card bad">{escape(text)}</div>' for text in report["missed"])
     if not failed and not wrong:
         said = "Every job passed." if report["jobs"] else "There was no job to run."
         return f'<div class="card">{said}</div>'
@@ -356,14 +357,18 @@ def _area(report: Json, area: str, points: Sequence[Json]) -> str:
             ],
             (2, 3),
         )
+        bins = point["bins"] if jobs else 0
+        missing = escape("\n".join(point["bins_missing"]) or "Every bin was reached.")
+        covered = escape(", ".join(point["coverage"]))
+        detail = f"<details><summary>coverage</summary>{covered}<pre>{missing}</pre></details>"
         rows.append(
             (
                 _chip(point["status"]),
                 f"<b>{escape(point['id'])}</b><br>"
                 f"{escape(point['description'])}{fault if point['fault'] else ''}"
-                + (
-                    f"<details><summary>{_count(jobs)}</summary>{listing}</details>" if jobs else ""
-                ),
+                + (f"<details><summary>{_count(jobs)}</summary>{listing}</details>{detail}")
+                * bool(jobs),
+                f"{point['bins_hit']} / {bins}" if bins else "-",
                 f"{passed} / {len(jobs)}" if jobs else "-",
                 _duration(sum(job["seconds"] for job in jobs)) if jobs else "-",
             )
@@ -372,7 +377,7 @@ def _area(report: Json, area: str, points: Sequence[Json]) -> str:
     good = sum(point["status"] == "passed" for point in run)
     chip = "good" if run and good == len(run) else "bad" if run else ""
     bad = " open" if good < len(run) else ""
-    table = _table(("", "testpoint", "jobs", "time"), rows, (2, 3))
+    table = _table(("", "testpoint", "bins", "jobs", "time"), rows, (2, 3, 4))
     return (
         f'<details class="area"{bad}><summary><b>{escape(area)}</b> <span class="chip {chip}">'
         f"{good} / {len(run)}</span></summary>{table}</details>"

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fastdelta_verif.build import COVERAGE_ARGS
+from fastdelta_verif.coverage import KINDS
 from fastdelta_verif.regression.jobs import Job, RecordedTest
 from fastdelta_verif.testplan import TESTPLANS, Testpoint, load, matches
 
@@ -40,14 +41,18 @@ class Plan:
     leave_out: tuple[LeftOut, ...] = ()
     once: tuple[str, ...] = ()
     uncovered: tuple[str, ...] = ()
+    lines_only: tuple[LeftOut, ...] = ()
+    goals: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.choice not in CHOICES:
             raise ValueError(f"plan {self.name}: choice {self.choice!r} is none of {CHOICES}")
         if self.coverage not in COVERAGE_ARGS:
             raise ValueError(f"plan {self.name}: coverage is none of {tuple(COVERAGE_ARGS)}")
-        if any(not left.reason.strip() for left in self.leave_out):
+        if any(not left.reason.strip() for left in (*self.leave_out, *self.lines_only)):
             raise ValueError(f"plan {self.name}: what is left out needs a reason")
+        if set(self.goals) - {*KINDS, "functional"}:
+            raise ValueError(f"plan {self.name}: there are goals of none of {KINDS}")
 
     def leaves_out(self, test: str) -> bool:
         """Say whether the plan does not run a test."""
@@ -80,13 +85,16 @@ class Plan:
         for test in tests:
             single = not test.is_random or any(fits(p, test.name) for p in self.once)
             recorded = "" if any(fits(p, test.name) for p in self.uncovered) else kind
+            if recorded and any(fits(p.tests, test.name) for p in self.lines_only):
+                recorded = "line"
             for number in range(1 if single else seeds or self.seeds):
                 jobs.append(Job(test, test.seed(base, number), recorded))
         return jobs
 
     def patterns(self) -> list[str]:
         """Return all patterns of the plan."""
-        return [left.tests for left in self.leave_out] + [*self.once, *self.uncovered]
+        reasoned = [left.tests for left in (*self.leave_out, *self.lines_only)]
+        return [*reasoned, *self.once, *self.uncovered]
 
 
 def fits(pattern: str, test: str) -> bool:
@@ -107,7 +115,8 @@ def load_plans(path: Path = PLANS) -> dict[str, Plan]:
     for name, table in tomllib.loads(path.read_text()).items():
         try:
             values: dict[str, Any] = {**table, "name": name}
-            values["leave_out"] = tuple(LeftOut(**entry) for entry in table.get("leave_out", ()))
+            for key in ("leave_out", "lines_only"):
+                values[key] = tuple(LeftOut(**entry) for entry in table.get(key, ()))
             for key in ("once", "uncovered"):
                 values[key] = tuple(table.get(key, ()))
             plans[name] = Plan(**values)

@@ -16,11 +16,17 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from fastdelta_verif.build import REPOSITORY, simulator_version
-from fastdelta_verif.coverage import Exclusion, code_percentages, percentage, summarise
+from fastdelta_verif.coverage import (
+    Exclusion,
+    code_percentages,
+    missing_bins,
+    percentage,
+    summarise,
+)
 from fastdelta_verif.regression.jobs import COMMAND, Json
 from fastdelta_verif.regression.results import VERDICTS, Status, printable
 from fastdelta_verif.regression.runner import JobRun, Outcome
-from fastdelta_verif.testplan import Testpoint, matches
+from fastdelta_verif.testplan import Testpoint, covers, matches
 
 SCHEMA = 1
 HISTORY_LINES = 100
@@ -38,6 +44,7 @@ def make_report(
     selection: str,
     whole: bool,
     started: datetime.datetime,
+    goals: Mapping[str, float] | None = None,
 ) -> Json:
     """Return the record of a regression.
 
@@ -56,15 +63,38 @@ def make_report(
     selection
         What was run of the plan; only equal selections are compared with each other.
     whole
-        Whether the run is to reach all of the code, so that a wrong exclusion is a failure.
+        Whether the run is to reach everything, so that a wrong exclusion, a missed goal, or a
+        testpoint whose own tests do not sample its coverage, is a failure.
+    goals
+        Least percentages of the coverage of a whole run, by kind; ``functional`` is one.
     started
         When it began.
     """
     code, wrong = summarise(outcome.code, exclusions, REPOSITORY / "rtl")
-    wrong = wrong if whole and not outcome.stopped else []
+    judged = whole and not outcome.stopped
+    wrong = wrong if judged else []
     jobs = [_job(run) for run in outcome.runs]
     statuses = Counter(str(run.result.status) for run in outcome.runs)
-    passed = outcome.passed and not wrong
+    testpoints = [
+        _testpoint(engine, point, jobs, outcome)
+        for engine, each in points.items()
+        for point in each
+    ]
+    percents = code_percentages(code)
+    if outcome.functional:
+        percents["functional"] = percentage(outcome.functional)
+    missed = [
+        f"{kind} coverage is {percents.get(kind, 0.0):.2f} %, {least} % are the goal"
+        for kind, least in (goals or {}).items()
+        if judged and percents.get(kind, 0.0) < least
+    ]
+    missed += [
+        f"{point['id']}: none of its tests samples {entry}"
+        for point in testpoints
+        if judged
+        for entry in point["unsampled"]
+    ]
+    passed = outcome.passed and not wrong and not missed
     return {
         "schema": SCHEMA,
         "plan": plan,
@@ -77,9 +107,7 @@ def make_report(
         "base_seed": base_seed,
         "counts": dict(statuses),
         "jobs": jobs,
-        "testpoints": [
-            _testpoint(engine, point, jobs) for engine, each in points.items() for point in each
-        ],
+        "testpoints": testpoints,
         "builds": {
             key: {
                 "status": str(build.status),
@@ -90,7 +118,7 @@ def make_report(
             for key, build in outcome.builds.items()
         },
         "functional": {
-            "percent": percentage(outcome.functional) if outcome.functional else None,
+            "percent": percents.pop("functional", None),
             "points": outcome.functional,
         },
         "code": {
@@ -105,9 +133,10 @@ def make_report(
             }
             for module, kinds in code.items()
         },
-        "code_percent": code_percentages(code),
+        "code_percent": percents,
         "exclusions": [vars(exclusion) for exclusion in exclusions],
         "wrong_exclusions": wrong,
+        "missed": missed,
         "provenance": provenance(),
     }
 
@@ -145,7 +174,7 @@ def rerun_line(run: JobRun) -> str:
     return f"{COMMAND} '{run.job.name}'"
 
 
-def _testpoint(engine: str, point: Testpoint, jobs: Sequence[Json]) -> Json:
+def _testpoint(engine: str, point: Testpoint, jobs: Sequence[Json], outcome: Outcome) -> Json:
     mine = [
         number
         for number, job in enumerate(jobs)
@@ -160,6 +189,13 @@ def _testpoint(engine: str, point: Testpoint, jobs: Sequence[Json]) -> Json:
         status = "failed"
     else:
         status = "not judged"
+    covered = {
+        name: bins
+        for name, bins in outcome.functional.items()
+        if any(covers(entry, name) for entry in point.coverage)
+    }
+    own = {jobs[number]["test"] for number in mine}
+    sampled = set().union(*(outcome.sampled.get(test, set()) for test in own))
     return {
         "engine": engine,
         "id": point.id,
@@ -167,6 +203,13 @@ def _testpoint(engine: str, point: Testpoint, jobs: Sequence[Json]) -> Json:
         "fault": point.fault,
         "status": status,
         "jobs": mine,
+        "coverage": list(point.coverage),
+        "bins": sum(map(len, covered.values())),
+        "bins_hit": sum(count > 0 for bins in covered.values() for count in bins.values()),
+        "bins_missing": missing_bins(covered),
+        "unsampled": [
+            entry for entry in point.coverage if not any(covers(entry, name) for name in sampled)
+        ],
     }
 
 

@@ -18,6 +18,7 @@ from fastdelta_verif.coverage import CodePoints, Hits, merge_hits
 from fastdelta_verif.regression.executors import STARTED, Executor
 from fastdelta_verif.regression.jobs import Job, design_to_json
 from fastdelta_verif.regression.results import Result, Status
+from fastdelta_verif.testplan import case_of
 
 BUILD_LIMIT_SECONDS = 1200.0
 DRAIN_SECONDS = 20.0
@@ -73,6 +74,8 @@ class Outcome:
         Designs that had to be built, by key, with their results.
     functional, code
         Merged coverage of the jobs that passed.
+    sampled
+        Points of the functional coverage that a test of these hit.
     stopped
         Why the regression ended early; empty when it did not.
     """
@@ -83,6 +86,7 @@ class Outcome:
     code: CodePoints
     seconds: float
     stopped: str = ""
+    sampled: dict[str, set[str]] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -159,6 +163,7 @@ class Regression:
     _signals: int = field(default=0, init=False)
     _functional: Hits = field(default_factory=dict, init=False)
     _code: CodePoints = field(default_factory=CodePoints, init=False)
+    _sampled: dict[str, set[str]] = field(default_factory=dict, init=False)
 
     def run(self) -> Outcome:
         """Run until everything has ended, a signal says stop, or the disk is full."""
@@ -169,6 +174,9 @@ class Regression:
         with self._signals_stop():
             for job in self.jobs:
                 self._designs.update(self._designs_of(job))
+                if job.test.is_case:  # a bin that is there also if the test does not pass
+                    point, bin_ = case_of(job.test.name)
+                    self._functional.setdefault(point, {}).setdefault(bin_, 0)
             absent = [key for key in self._designs if not _is_built(key)]
             self.watcher.begin(len(absent), len(self.jobs))
             for job in self.jobs:
@@ -183,6 +191,7 @@ class Regression:
             self._code,
             time.monotonic() - start,
             self._stopped,
+            self._sampled,
         )
 
     @contextmanager
@@ -307,7 +316,7 @@ class Regression:
         folder = self._folder(job)
         run = self._runs[name] = JobRun(job, result, folder)
         if result.status is Status.PASSED:
-            self._functional = merge_hits([self._functional, result.functional])
+            self._cover(job, result)
             self._code.add(result.code)
             result.functional, result.code = {}, CodePoints()
             if not job.waves:
@@ -319,6 +328,16 @@ class Regression:
         if again and not job.waves and not self._stopped and self.waves > 0:
             self.waves -= 1
             self._add(replace(job, waves=True, coverage=""), second=True)
+
+    def _cover(self, job: Job, result: Result) -> None:
+        """Add the functional coverage of a job that passed."""
+        hits = result.functional
+        if job.test.is_case:
+            point, bin_ = case_of(job.test.name)
+            hits = {point: {bin_: 1}}
+        self._functional = merge_hits([self._functional, hits])
+        sampled = {point for point, bins in hits.items() if any(bins.values())}
+        self._sampled.setdefault(job.test.name, set()).update(sampled)
 
     def _give_up_rest(self) -> None:
         """Say of what did not end that it did not."""

@@ -20,7 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fastdelta_verif.build import REPOSITORY
-from fastdelta_verif.coverage import Record, load_exclusions
+from fastdelta_verif.coverage import Record, load_exclusions, merge_hits
+from fastdelta_verif.covergroups.catalogue import no_hits
 from fastdelta_verif.regression.console import ConsoleWatcher
 from fastdelta_verif.regression.executors import DaskExecutor, Executor, LocalExecutor
 from fastdelta_verif.regression.jobs import Job, Json, RecordedTest, parse_seed_line
@@ -180,6 +181,8 @@ def regress(
     for empty in ("builds", "logs"):
         with suppress(OSError):
             (folder / empty).rmdir()
+    if selection.whole:
+        outcome.functional = merge_hits([no_hits(), outcome.functional])
     report = make_report(
         outcome,
         load_points(),
@@ -190,6 +193,7 @@ def regress(
         selection=selection.text,
         whole=selection.whole,
         started=started,
+        goals=selection.plan.goals,
     )
     ballast.release()
     reached = Record(outcome.functional, outcome.code)
@@ -322,6 +326,8 @@ def print_summary(report: Json, folder: Path | None, console: Console) -> None:
         table.add_row(f"{value:5.1f}", f"% {kind} coverage")
     for text in report["wrong_exclusions"]:
         table.add_row("", Text(f"exclusion {text}", style="red"))
+    for text in report["missed"]:
+        table.add_row("", Text(text, style="red"))
     again = sum(job["attempts"] > 1 for job in report["jobs"])
     if again:
         table.add_row(f"{again:5d}", "jobs were started again, as workers died")

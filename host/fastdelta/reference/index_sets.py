@@ -36,8 +36,8 @@ from fastdelta.reference.sparse_index import (
 )
 
 RECORD = Path(__file__).with_name("index_sets.json")
-LENGTHS = (2048, 4096, 8192, 16384, 32768)
-"""Prompts of the record, in tokens."""
+LENGTHS = (4096, 8192, 16384, 32768)
+"""Prompts of the record, in tokens; in shorter ones the minimum budget says what is chosen."""
 
 BLOCK = 128
 GAMMA, TAU, MIN_BUDGET = 0.9, 0.1, 1024
@@ -45,8 +45,8 @@ PAIRS_TOKENS = 8192
 """Longest prompt whose heads are also made query-aware, which needs all their queries."""
 
 BINS = 10
-_RHO_GRID = np.linspace(0, 0.95, 20)
-_DRAWS = 20
+_CORRELATIONS = np.linspace(0, 0.95, 20)
+_DRAWS = 4
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -109,9 +109,10 @@ class IndexSetFit:
         for each head.
     distance_ratio, distance_spread
         Mean and standard deviation of the logarithm of distances over columns that cover.
-    mirrored
-        Share of the distances s for which column ``blocks - 1 - s`` is chosen too. It is high
-        because both are chosen from the attention of the last queries.
+    mirrored, adjacent
+        Share of the distances s for which column ``blocks - 1 - s`` is chosen too, and of those
+        for which only a neighbour of it is. Together they are nearly all, because both are chosen
+        from the attention of the last queries.
     positions
         Share of the blocks that are columns, by tenths of the prompt, block 0 left out.
     correlation
@@ -129,6 +130,7 @@ class IndexSetFit:
     distance_ratio: float
     distance_spread: float
     mirrored: float
+    adjacent: float
     positions: tuple[float, ...]
     correlation: float
     query_aware_share: float
@@ -232,7 +234,7 @@ def fit_heads(records: Sequence[HeadRecord]) -> IndexSetFit:
     residual = np.log(covering[:, 0]) - intercept - slope * np.log(blocks)
     ratio = np.log(covering[:, 1] / covering[:, 0])
     available, used = np.zeros((2, BINS))
-    mirrored = distances = neighbours = followed = 0
+    mirrored = adjacent = distances = neighbours = followed = 0
     for record in records:
         columns, size = record.chosen_columns(), record.blocks
         others = columns[columns > 0]
@@ -241,7 +243,9 @@ def fit_heads(records: Sequence[HeadRecord]) -> IndexSetFit:
         far = record.chosen_distances()
         far = far[far > 0]
         distances += len(far)
-        mirrored += int(np.isin(size - 1 - far, columns).sum())
+        exact, near = _mirrors(columns, size)
+        mirrored += int(exact[far].sum())
+        adjacent += int(near[far].sum())
         neighbours += int(np.isin(others + 1, columns).sum())
         followed += len(others)
     positions = tuple(float(x) for x in used / available)
@@ -256,6 +260,7 @@ def fit_heads(records: Sequence[HeadRecord]) -> IndexSetFit:
         distance_ratio=float(ratio.mean()),
         distance_spread=float(ratio.std()),
         mirrored=mirrored / distances,
+        adjacent=adjacent / distances,
         positions=positions,
         correlation=_fit_correlation(records, positions, neighbours / followed),
         query_aware_share=sum(record.query_aware for record in records) / len(records),
@@ -271,28 +276,32 @@ def _bin(block: IntArray, blocks: int) -> IntArray:
 def _fit_correlation(
     records: Sequence[HeadRecord], positions: Sequence[float], wanted: float
 ) -> float:
-    """Correlation at which the share of columns that a column follows is `wanted`."""
-    best, error = 0.0, math.inf
-    for rho in _RHO_GRID.tolist():
+    """Correlation at which the share of columns that a column follows is nearest to `wanted`."""
+
+    def followed(rho: float) -> float:
         random = np.random.default_rng(0)
-        neighbours = followed = 0
-        for _ in range(_DRAWS):
-            for record in records:
-                size, count = record.blocks, len(record.chosen_columns())
-                drawn = _draw_columns(random, size, count, positions, rho)
-                others = drawn[drawn > 0]
-                neighbours += int(np.isin(others + 1, drawn).sum())
-                followed += len(others)
-        if abs(neighbours / followed - wanted) < error:
-            best, error = rho, abs(neighbours / followed - wanted)
-    return best
+        neighbours = number = 0
+        for record in _DRAWS * list(records):
+            columns = _draw_columns(
+                random, record.blocks, len(record.chosen_columns()), positions, rho
+            )
+            others = columns[columns > 0]
+            neighbours += int(np.isin(others + 1, columns).sum())
+            number += len(others)
+        return neighbours / number
+
+    return float(min(_CORRELATIONS.tolist(), key=lambda rho: abs(followed(rho) - wanted)))
 
 
 # ---------------------------------------------------------------- made up index sets
 
 
 def _draw_columns(
-    random: np.random.Generator, blocks: int, count: int, positions: Sequence[float], rho: float
+    random: np.random.Generator,
+    blocks: int,
+    count: int,
+    positions: Sequence[float],
+    rho: float,
 ) -> IntArray:
     """Draw block 0 and `count` - 1 others, ascending."""
     innovations = random.standard_normal(blocks)
@@ -331,9 +340,9 @@ def synthetic_index_set(
     For each head: a number of columns from the power law of the fit, within the budget, heads
     spread evenly over its distribution; columns drawn with the fit's weight for each tenth of the
     prompt and its correlation of neighbours, block 0 always; about as many distances, most of
-    them the mirror images of columns, distance 0 always. A query-aware head has the minimum budget
-    of columns and distances, and pairs: as many as the power law of the fit says, drawn by row
-    with the same weights over the row.
+    them the mirror images of columns or beside one, distance 0 always. A query-aware head has the
+    minimum budget of columns and distances, and pairs: as many as the power law of the fit says,
+    drawn by row with the same weights over the row.
 
     Fitted to one small model and one text (`fitted`, `recorded_heads`); at other lengths than
     theirs the power law is an extrapolation. Other models may well be sparser: the FAST-Prefill
@@ -376,7 +385,7 @@ def synthetic_index_set(
             1 if aware else round(number) for number in (covering, covering * math.exp(ratio))
         )
         count, far = (min(max(number, least, 1), blocks) for number in (count, far))
-        columns = _draw_columns(random, blocks, count, fit.positions, fit.correlation)
+        columns = _draw_columns(random, blocks, count, fit.positions, fit.contrast, fit.correlation)
         distances = _draw_distances(random, blocks, far, columns, fit)
         chosen = vertical_slash_map(columns, distances, blocks)
         if aware:
@@ -389,15 +398,28 @@ def synthetic_index_set(
 def _draw_distances(
     random: np.random.Generator, blocks: int, count: int, columns: IntArray, fit: IndexSetFit
 ) -> IntArray:
-    """Draw distance 0 and `count` - 1 others: mirror images of columns, and any."""
-    mirror = np.zeros(blocks, np.bool_)
-    mirror[blocks - 1 - columns] = True
-    odds = np.where(mirror, fit.mirrored, 1 - fit.mirrored)
-    # The best `count` of exponential races won with these odds, as drawing without replacement.
-    weight = odds / np.where(mirror, mirror.sum(), max(blocks - mirror.sum(), 1))
+    """Draw distance 0 and `count` - 1 others: mirror images of columns, their neighbours, any."""
+    exact, near = _mirrors(columns, blocks)
+    weight = np.zeros(blocks)
+    for kind, share in (
+        (exact, fit.mirrored),
+        (near, fit.adjacent),
+        (~exact & ~near, 1 - fit.mirrored - fit.adjacent),
+    ):
+        weight[kind] = share / max(int(kind.sum()), 1)
+    # Exponential races with these rates: the first `count` are a draw without replacement.
     race = random.standard_exponential(blocks) / np.maximum(weight, 1e-12)
     race[0] = -1.0
     return np.sort(np.argsort(race, kind="stable")[:count])
+
+
+def _mirrors(columns: IntArray, blocks: int) -> tuple[BoolArray, BoolArray]:
+    """Distances that are the mirror image of a column, and those that only lie beside one."""
+    exact, near = np.zeros((2, blocks), np.bool_)
+    exact[blocks - 1 - columns] = True
+    near[1:] |= exact[:-1]
+    near[:-1] |= exact[1:]
+    return exact, near & ~exact
 
 
 def _draw_pairs(

@@ -385,7 +385,7 @@ def synthetic_index_set(
             1 if aware else round(number) for number in (covering, covering * math.exp(ratio))
         )
         count, far = (min(max(number, least, 1), blocks) for number in (count, far))
-        columns = _draw_columns(random, blocks, count, fit.positions, fit.contrast, fit.correlation)
+        columns = _draw_columns(random, blocks, count, fit.positions, fit.correlation)
         distances = _draw_distances(random, blocks, far, columns, fit)
         chosen = vertical_slash_map(columns, distances, blocks)
         if aware:

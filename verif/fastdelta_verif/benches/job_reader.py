@@ -336,6 +336,21 @@ class blocked_ports(JobReaderTest):  # noqa: N801
             self.throttle()
             await reading
             self.coverage.hit("blocked", closed)
+        await self.full_at_the_end()
+
+    async def full_at_the_end(self) -> None:
+        """Let the last visit be the one that the buffer has no place for, at some length."""
+        for blocks in range(1, min(28, self.max_blocks)):
+            shape = ListShape(blocks, 1, 1)
+            pairs = [(0, query, self.rng.randint(0, query)) for query in range(blocks)]
+            self.throttle("none")
+            self.visits.throttle.mode = CLOSED
+            reading = cocotb.start_soon(self.read(list_of(records_of(pairs, 1), shape), shape))
+            await self.domain.cycles(120)
+            assert not reading.done(), "a list is over before its visits were taken"
+            self.visits.throttle.mode = "none"
+            await reading
+        self.coverage.hit("blocked", "visits at the end")
 
 
 @pyuvm.test(**TIME_LIMIT)

@@ -253,7 +253,7 @@ JOB_READER = CoverageModel(
         "padding_of_jobs": NO_SOME,
         "greatest_use": ("read", "one more refused"),
         "rate": ("visits of one job", "visits that fill the slots"),
-        "blocked": ("jobs", "visits"),
+        "blocked": ("jobs", "visits", "visits at the end"),
         "reset": ("before a beat", "in the list", "after the list"),
         "latency": ("1", "up to 30", "up to 200"),
         "bus_width": (64, 128, 512),

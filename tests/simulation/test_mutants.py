@@ -16,7 +16,14 @@ def test_mutant_is_caught(simulate: Simulate, tmp_path: Path, name: str) -> None
     simulate(design, mutant.bench.module, mutant.test, mutant.bench.options, fails="")
 
 
-TESTS = {(m.bench.module, m.test, tuple(m.parameters.items())): m for m in MUTANTS.values()}
+def run_of(mutant: Mutant) -> tuple[str, ...]:
+    """Return what makes the run of a mutant's test without the fault."""
+    bench = mutant.bench
+    values = (bench.parameters, bench.options, mutant.parameters)
+    return (bench.module, mutant.test, *map(repr, values))
+
+
+TESTS = {run_of(mutant): mutant for mutant in MUTANTS.values()}
 
 
 @pytest.mark.parametrize("mutant", TESTS.values(), ids=lambda m: f"{m.bench.module}-{m.test}")

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fastdelta_verif.build import REPOSITORY, Design, needed_sources, rtl_sources
+from fastdelta_verif.cells import stand_in
 from fastdelta_verif.cells.stand_in.prefill import UNITS
 from fastdelta_verif.designs import (
     BASE,
@@ -77,6 +78,45 @@ PREFILL_SHELL = MutantBench(
     "prefill", "prefill_shell", {**PREFILL_BASE, "MAP_ENTRIES": 3}, {}, "prefill_kernel", UNITS
 )
 TILE_ENGINE = MutantBench("prefill", "tile_engine", TILE_BASE, {"prompts": 5, "blocks": 4})
+SKID_BUFFER = MutantBench(
+    "common", "stream_buffer", {"WIDTH": 8}, {"latency": 1, "capacity": 2}, "skid_buffer"
+)
+STREAM_FIFO = MutantBench(
+    *("common", "stream_buffer", {"WIDTH": 8, "DEPTH": 16}, {"latency": 2, "capacity": 17}),
+    "stream_fifo",
+)
+READ_MOVER = MutantBench(
+    "common",
+    "axi_read_mover",
+    {"DATA_WIDTH": 128, "MAX_BURST": 16, "FIFO_BEATS": 16},
+    {"transfers": 20},
+)
+QUADRATIC = MutantBench("prefill", "quadratic", {"FUNCTION": 0}, {"random": 500})
+KERNEL_SHELL = MutantBench(
+    "decode",
+    "kernel_shell",
+    {
+        "HEAD_DIM": 16,
+        "QK_HEADS": 2,
+        "GROUP_RATIO": 2,
+        "H_ITER": 2,
+        "CONTEXTS": 3,
+        "BUS_WIDTH": 128,
+    },
+    {"runs": 20},
+    "decode_kernel",
+    (Path(stand_in.__file__).with_name("decode_core.v"),),
+)
+
+
+def index_unit(top: str, **parameters: int) -> MutantBench:
+    """Return the bench of a unit of the index generator."""
+    return MutantBench("prefill", "index_units", parameters, {"runs": 6}, top)
+
+
+SOFTMAX_UNIT = index_unit("index_softmax", MAX_BLOCKS=16)
+DOT_UNIT = index_unit("index_dot", MAX_BLOCKS=8, HEAD_DIM=48, LANES=16, SLOTS=3)
+DIVERGENCE_UNIT = index_unit("index_divergence", MAX_BLOCKS=16, SCORE_LANES=4)
 
 BEAT_CHECKSUM = MutantBench(
     "prefill", "checksum_cells", {"DATA_WIDTH": 128}, {}, top="beat_checksum"
@@ -297,7 +337,8 @@ MUTANTS: Mapping[str, Mutant] = {
         "rounded(old_sum_2, shift_keep)",
         "old_sum_2",
         "attention",
-        TILE_ENGINE,
+        # Few rows have a peak that rises after their first tile.
+        replace(TILE_ENGINE, options={"prompts": 20, "blocks": 4}),
     ),
     "slot_keeps_the_sum_of_the_block_before": Mutant(
         "prefill/row_statistics.v",
@@ -575,5 +616,221 @@ MUTANTS: Mapping[str, Mutant] = {
         ".data    (m_axi_k_rdata),",
         "random_runs",
         PREFILL_KERNEL,
+    ),
+    "waiting_beat_is_overtaken": Mutant(
+        "common/skid_buffer.v",
+        "spare_valid ? spare : s_axis_tdata",
+        "s_axis_tdata",
+        "random_stalls",
+        SKID_BUFFER,
+    ),
+    "fifo_takes_one_too_many": Mutant(
+        "common/stream_fifo.v",
+        "s_axis_tready = !level[POINTER_BITS]",
+        "s_axis_tready = level <= DEPTH[POINTER_BITS:0]",
+        "capacity",
+        STREAM_FIFO,
+    ),
+    "burst_is_asked_for_without_room": Mutant(
+        "common/axi_read_mover.v", "room >= need", "room != 18'd0", "blocked_sink", READ_MOVER
+    ),
+    "cancel_does_not_wait_for_memory": Mutant(
+        "common/axi_read_mover.v",
+        "cancelling <= stopping && awaited != NONE;",
+        "cancelling <= 1'b0;",
+        "cancelled",
+        READ_MOVER,
+    ),
+    "awaited_beats_survive_a_reset": Mutant(
+        "common/axi_read_mover.v",
+        "      awaited       <= NONE;\n",
+        "",
+        "cancelled",
+        READ_MOVER,
+    ),
+    "function_is_rounded_down": Mutant(
+        "common/quadratic.v", " + 30'sd8;", ";", "every_segment", QUADRATIC
+    ),
+    "coefficient_has_a_wrong_digit": Mutant(
+        "common/quadratic_rom.v",
+        "72'h0c9e36e60ecd2164c0",
+        "72'h0c9e36e60ecd2174c0",
+        "every_segment",
+        QUADRATIC,
+    ),
+    "delayed_flags_survive_a_reset": Mutant(
+        "common/delay_line.v",
+        "if (RESET != 0 && !rst_n) line <= {(WIDTH * CYCLES) {1'b0}};\n        else line",
+        "line",
+        "random_mix",
+    ),
+    "dump_ends_after_one_head": Mutant(
+        "decode/decode_dump.v",
+        "all_read <= last_head;",
+        "all_read <= 1'b1;",
+        "dump_after_load_is_the_identity",
+    ),
+    "scale_of_a_half_is_taken": Mutant(
+        "decode/decode_load.v",
+        "s_axis_tdata[24:0] <= 25'h0800000",
+        "s_axis_tdata[24:0] < 25'h0800000",
+        "bad_scale_is_refused",
+    ),
+    "odd_and_even_powers_are_swapped": Mutant(
+        "decode/decode_normalise.v",
+        "odd_6 ? root_odd : root_even",
+        "odd_6 ? root_even : root_odd",
+        "random_mix",
+    ),
+    "unit_vector_is_truncated": Mutant(
+        "decode/decode_unit_vector.v",
+        "(extended + (49'sd1 <<< (count - 6'd1))) >>> count",
+        "extended >>> count",
+        "random_mix",
+    ),
+    "sum_of_squares_goes_on": Mutant(
+        "decode/decode_qk.v",
+        "qq_3 <= (first_2 ? 38'd0 : qq_3) + qq_2;",
+        "qq_3 <= qq_3 + qq_2;",
+        "random_mix",
+    ),
+    "last_rows_take_the_shift_of_a_token": Mutant(
+        "decode/decode_head_slot.v",
+        "settle_rows ? pending_shift : shift_before[row_bundle]",
+        "shift_before[row_bundle]",
+        "random_mix",
+    ),
+    "run_begins_before_the_acknowledgement": Mutant(
+        "decode/decode_control.v",
+        "start = ap_start && !done;",
+        "start = ap_start;",
+        "control_protocol",
+        KERNEL_SHELL,
+    ),
+    "checksum_of_v_is_that_of_qk": Mutant(
+        "decode/decode_kernel.v",
+        ".data    (m_axi_v_rdata),",
+        ".data    (m_axi_qk_rdata),",
+        "random_runs",
+        DECODE_KERNEL,
+    ),
+    "interrupt_ignores_its_enable": Mutant(
+        "prefill/prefill_control.v",
+        "interrupt_enable && (event_done || event_ready)",
+        "event_done || event_ready",
+        "control_protocol",
+        PREFILL_SHELL,
+    ),
+    "all_columns_are_at_the_first": Mutant(
+        "prefill/block_address.v",
+        "* {19'd0, columns} + {20'd0, s_request_column};",
+        "* {19'd0, columns};",
+        "random_runs",
+        PREFILL_KERNEL,
+    ),
+    "all_parts_of_a_word_go_to_the_first": Mutant(
+        "prefill/block_buffer.v",
+        "[write_part*PART_WIDTH+:PART_WIDTH]",
+        "[0+:PART_WIDTH]",
+        "attention",
+        TILE_ENGINE,
+    ),
+    "keys_come_from_the_buffer_of_another_visit": Mutant(
+        "prefill/tile_operands.v",
+        "{k_buffer, k_channel}",
+        "{{BUFFER_WIDTH{1'b0}}, k_channel}",
+        "attention",
+        TILE_ENGINE,
+    ),
+    "diagonal_is_not_causal": Mutant(
+        "prefill/tile_engine.v",
+        "diagonal ? 9'sd0 : BLOCK_32[8:0]",
+        "BLOCK_32[8:0]",
+        "attention",
+        TILE_ENGINE,
+    ),
+    "column_that_waits_is_replaced": Mutant(
+        "prefill/matrix_drain.v",
+        "advance = m_ready || !m_valid;",
+        "advance = 1'b1;",
+        "random_tasks",
+        MATRIX_UNIT,
+    ),
+    "columns_of_the_ports_are_swapped": Mutant(
+        "prefill/matrix_unit.v",
+        "result_kind[n] ? values_column : scores_column",
+        "result_kind[n] ? scores_column : values_column",
+        "random_tasks",
+        MATRIX_UNIT,
+    ),
+    "all_cycles_count_as_prefetches": Mutant(
+        "prefill/kv_cache.v",
+        "count_prefetches + {31'd0, k_ahead};",
+        "count_prefetches + 32'd1;",
+        "random_lists",
+        KV_CACHE,
+    ),
+    "line_is_given_twice": Mutant(
+        "prefill/kv_free_lines.v",
+        "top <= stack[below[",
+        "top <= stack[height[",
+        "random_lists",
+        KV_CACHE,
+    ),
+    "share_is_rounded_down": Mutant(
+        "prefill/index_divider.v",
+        "product_2 + 58'h40000000;",
+        "product_2;",
+        "softmax_rows",
+        SOFTMAX_UNIT,
+    ),
+    "position_of_a_one_is_off_by_two": Mutant(
+        "prefill/index_leading_one.v",
+        "missing[1] = 1'b1;",
+        "missing[1] = 1'b0;",
+        "softmax_rows",
+        SOFTMAX_UNIT,
+    ),
+    "weight_is_rounded_down": Mutant(
+        "prefill/index_softmax.v",
+        "({2'b0, power_6} + half) >> whole_6;",
+        "{2'b0, power_6} >> whole_6;",
+        "softmax_rows",
+        SOFTMAX_UNIT,
+    ),
+    "dot_product_goes_on": Mutant(
+        "prefill/index_dot.v",
+        "(opens[4] ? 38'sd0 : dot_5) + sum_4;",
+        "dot_5 + sum_4;",
+        "dot_scores",
+        DOT_UNIT,
+    ),
+    "mean_is_not_halved": Mutant(
+        "prefill/index_divergence.v",
+        "(sum_11 ? {1'b0, LN_2} : 31'd0)",
+        "31'd0",
+        "divergences",
+        DIVERGENCE_UNIT,
+    ),
+    "last_job_of_a_row_is_not_marked": Mutant(
+        "prefill/index_emitter.v",
+        "{3'd0, job_query == block, 1'b0,",
+        "{3'd0, 1'b0, 1'b0,",
+        "random_runs",
+        INDEX_GENERATOR,
+    ),
+    "rows_of_the_map_are_one_too_late": Mutant(
+        "prefill/index_scan.v",
+        "pair_row = last_row[11:0] - {5'd0, count} + 12'd1;",
+        "pair_row = last_row[11:0] - {5'd0, count};",
+        "random_runs",
+        QUERY_AWARE,
+    ),
+    "all_lanes_take_a_score": Mutant(
+        "prefill/index_score_memory.v",
+        "write && write_lane == N[11:0]",
+        "write",
+        "random_runs",
+        INDEX_GENERATOR,
     ),
 }

@@ -82,11 +82,13 @@ class Outputs:
         taken, pitch, left = self._taken, self.word_cycles, self.words
         steady = False
         while True:
-            if not taken:
-                # No task waits for what is read before the slot is free.
-                self.run_values(read + (left - 1) * pitch)
             while taken and taken[0][1] < read:
                 taken.popleft()
+            if not taken:
+                # Value tasks that are offered before the slot is free wait for nothing behind it.
+                self.run_values(read + (left - 1) * pitch)
+                if taken:
+                    continue
             if taken and taken[0][0] <= read:
                 read = taken[0][1] + 1
                 steady = False

@@ -16,6 +16,7 @@ from fastdelta.bench.calibrate import (
     KERNELS,
     PREFILL_CASES,
     calibration,
+    case_errors,
     model_prefill,
 )
 from fastdelta.errors import InputError, RangeError
@@ -84,6 +85,13 @@ def test_error_over_held_out_cases(record: dict[str, Any], kernel: str) -> None:
     assert found.worst <= WORST
     stated = calibration_error(kernel)
     assert asdict(found) == pytest.approx(asdict(stated), abs=1e-9)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_cases_of_an_even_memory_are_met_to_the_cycle(record: dict[str, Any], kernel: str) -> None:
+    errors = [abs(e) for case, e in case_errors(record, kernel) if not case.memory.stall]
+    assert max(errors) < 1e-4  # an equal score more or less in a selection is a cycle
+    assert errors.count(0.0) >= 0.9 * len(errors)
 
 
 def test_traffic_hits_and_steps_are_those_of_the_rtl(record: dict[str, Any]) -> None:

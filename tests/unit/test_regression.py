@@ -246,6 +246,12 @@ def test_whole_run_fails_for_coverage_that_own_tests_do_not_sample() -> None:
     assert not a_report(whole=True, sampled={NAMES[2]: {"core.numbers.sign"}})["missed"]
 
 
+def test_goals_are_of_known_kinds() -> None:
+    assert load_plans()["nightly"].goals == {"functional": 100, "line": 97, "toggle": 90}
+    with pytest.raises(ValueError, match="goals"):
+        Plan("name", "What for.", goals={"lines": 97})
+
+
 def test_whole_run_fails_below_its_goals() -> None:
     sampled = {NAMES[2]: {"core.numbers.sign"}}
     goals = {"functional": 100.0, "line": 50.0, "toggle": 90.0}

@@ -41,7 +41,6 @@ class Plan:
     leave_out: tuple[LeftOut, ...] = ()
     once: tuple[str, ...] = ()
     uncovered: tuple[str, ...] = ()
-    lines_only: tuple[LeftOut, ...] = ()
     goals: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -49,7 +48,7 @@ class Plan:
             raise ValueError(f"plan {self.name}: choice {self.choice!r} is none of {CHOICES}")
         if self.coverage not in COVERAGE_ARGS:
             raise ValueError(f"plan {self.name}: coverage is none of {tuple(COVERAGE_ARGS)}")
-        if any(not left.reason.strip() for left in (*self.leave_out, *self.lines_only)):
+        if any(not left.reason.strip() for left in self.leave_out):
             raise ValueError(f"plan {self.name}: what is left out needs a reason")
         if set(self.goals) - {*KINDS, "functional"}:
             raise ValueError(f"plan {self.name}: there are goals of none of {KINDS}")
@@ -85,16 +84,13 @@ class Plan:
         for test in tests:
             single = not test.is_random or any(fits(p, test.name) for p in self.once)
             recorded = "" if any(fits(p, test.name) for p in self.uncovered) else kind
-            if recorded and any(fits(p.tests, test.name) for p in self.lines_only):
-                recorded = "line"
             for number in range(1 if single else seeds or self.seeds):
                 jobs.append(Job(test, test.seed(base, number), recorded))
         return jobs
 
     def patterns(self) -> list[str]:
         """Return all patterns of the plan."""
-        reasoned = [left.tests for left in (*self.leave_out, *self.lines_only)]
-        return [*reasoned, *self.once, *self.uncovered]
+        return [left.tests for left in self.leave_out] + [*self.once, *self.uncovered]
 
 
 def fits(pattern: str, test: str) -> bool:
@@ -115,8 +111,7 @@ def load_plans(path: Path = PLANS) -> dict[str, Plan]:
     for name, table in tomllib.loads(path.read_text()).items():
         try:
             values: dict[str, Any] = {**table, "name": name}
-            for key in ("leave_out", "lines_only"):
-                values[key] = tuple(LeftOut(**entry) for entry in table.get(key, ()))
+            values["leave_out"] = tuple(LeftOut(**entry) for entry in table.get("leave_out", ()))
             for key in ("once", "uncovered"):
                 values[key] = tuple(table.get(key, ()))
             plans[name] = Plan(**values)

@@ -175,6 +175,7 @@ PREFILL_CASES: tuple[PrefillCase, ...] = (
     PrefillCase("held-64x64", 1024, 4, 2, density=0.4, memory=Memory(96, 24, 0.3), seed=45),
     PrefillCase("held-16x16", 400, 2, 1, "index", memory=Memory(64, 16, 0.6), seed=36),
     PrefillCase("held-128x64", 1024, 4, 1, "index", seed=60),
+    PrefillCase("held-128x64", 4096, 4, 1, "index", seed=61),
     PrefillCase("held-128x128", 1024, 2, 1, density=0.5, memory=Memory(40, 8, 0.4), seed=53),
     PrefillCase("held-128x128", 1024, 4, 1, "index", seed=50),
     PrefillCase("held-128x128", 1024, 3, 1, density=0.4, seed=51),

@@ -85,6 +85,10 @@ def test_plan_chooses_one_test_for_each_entry() -> None:
     jobs = plan.jobs(tests, base=1)
     runs = [sum(job.test is test for job in jobs) for test in tests]
     assert runs == [3, 3, 1, 1], "a test without a seed, or that is to run once, runs once"
+    fixed = Plan("p", "", seeds=3, fixed=("test_a.py::*",)).jobs(tests, base=1)
+    assert [job.seed for job in fixed[:2]] == [test.seed(None, 0) for test in tests[:2]]
+    assert [job.test for job in fixed] == [*tests[:2], tests[2], tests[2], tests[2], tests[3]]
+    assert fixed[2].seed == tests[2].seed(1, 0)
 
 
 @pytest.mark.parametrize(

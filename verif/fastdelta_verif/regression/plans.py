@@ -40,6 +40,7 @@ class Plan:
     time_factor: float = 1.0
     leave_out: tuple[LeftOut, ...] = ()
     once: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
     uncovered: tuple[str, ...] = ()
     goals: Mapping[str, float] = field(default_factory=dict)
 
@@ -82,15 +83,16 @@ class Plan:
         kind = self.coverage if coverage is None else coverage
         jobs = []
         for test in tests:
-            single = not test.is_random or any(fits(p, test.name) for p in self.once)
+            fixed = any(fits(p, test.name) for p in self.fixed)
+            single = not test.is_random or fixed or any(fits(p, test.name) for p in self.once)
             recorded = "" if any(fits(p, test.name) for p in self.uncovered) else kind
             for number in range(1 if single else seeds or self.seeds):
-                jobs.append(Job(test, test.seed(base, number), recorded))
+                jobs.append(Job(test, test.seed(None if fixed else base, number), recorded))
         return jobs
 
     def patterns(self) -> list[str]:
         """Return all patterns of the plan."""
-        return [left.tests for left in self.leave_out] + [*self.once, *self.uncovered]
+        return [left.tests for left in self.leave_out] + [*self.once, *self.fixed, *self.uncovered]
 
 
 def fits(pattern: str, test: str) -> bool:
@@ -112,7 +114,7 @@ def load_plans(path: Path = PLANS) -> dict[str, Plan]:
         try:
             values: dict[str, Any] = {**table, "name": name}
             values["leave_out"] = tuple(LeftOut(**entry) for entry in table.get("leave_out", ()))
-            for key in ("once", "uncovered"):
+            for key in ("once", "fixed", "uncovered"):
                 values[key] = tuple(table.get(key, ()))
             plans[name] = Plan(**values)
         except TypeError as error:

@@ -26,7 +26,13 @@ ENGINES = {
         STRIPS=4, ROW_ARRAYS=4, ARRAY_COLUMNS=8, HEAD_DIM=32, BUS_WIDTH=128, KV_BUFFERS=2
     ),
     "head_dim_48": tile_engine(
-        ROW_ARRAYS=4, ARRAY_COLUMNS=16, HEAD_DIM=48, BUS_WIDTH=128, KV_BUFFERS=3, TILES=3
+        ROW_ARRAYS=4,
+        ARRAY_ROWS=8,
+        ARRAY_COLUMNS=16,
+        HEAD_DIM=48,
+        BUS_WIDTH=128,
+        KV_BUFFERS=3,
+        TILES=3,
     ),
     "block_24": tile_engine(ROW_ARRAYS=3, ARRAY_ROWS=8, ARRAY_COLUMNS=8, SLOTS=2, TILES=8),
     "narrow_head": tile_engine(

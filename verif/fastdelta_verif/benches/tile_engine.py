@@ -233,6 +233,9 @@ class TileEngineTest(uvm_test):
         for tensor in (q, k, v):
             for extreme in (-128, 127, 0):
                 tensor[numbers.random(tensor.shape[:2]) < 0.05] = extreme
+        v_shift = numbers.integers(0, V_SHIFT_MAX + 1, size=(1, tokens))
+        if numbers.random() < 0.2:  # outputs at either end of their range
+            v[:], v_shift[:] = numbers.choice([-128, 127]), 0
         wide = numbers.random((group, tokens)) < 0.1
         return PrefillOperands(
             q=q,
@@ -249,7 +252,7 @@ class TileEngineTest(uvm_test):
             k=k,
             k_shift=numbers.integers(0, K_SHIFT_MAX + 1, size=(1, tokens)),
             v=v,
-            v_shift=numbers.integers(0, V_SHIFT_MAX + 1, size=(1, tokens)),
+            v_shift=v_shift,
         )
 
     def real_operands(self, group: int, tokens: int) -> PrefillOperands:
@@ -486,12 +489,17 @@ class ResetScenario(TileEngineTest):
     async def scenario(self) -> None:
         """Reset at a random time, several times, then attend."""
         block = self.shape.block
-        for _ in range(self.settings.options["resets"]):
+        for number in range(self.settings.options["resets"]):
             self.load(self.random_operands(2, 3 * block))
             self.throttle("none")
             self.attend(self.random_set(1.0), self.window())
             whole = len(self.keys.waiting) - len(self.beats(self.k_blocks[0]))
-            await self.domain.cycles(self.rng.randint(10, 40 * block))
+            if number % 2:
+                while len(self.keys.waiting) >= whole:
+                    await self.domain.edge
+                await self.domain.cycles(self.rng.randint(1, 4 * block))
+            else:
+                await self.domain.cycles(self.rng.randint(10, 40 * block))
             state = "with outputs" if self.scoreboard.beats else "in tiles"
             started = len(self.keys.waiting) < whole
             self.coverage.hit("reset", state if started else "waiting for operands")

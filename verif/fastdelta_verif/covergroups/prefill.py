@@ -22,6 +22,7 @@ from fastdelta_verif.covergroups import (
     Coverage,
     cross,
     rhythms,
+    rhythms_at_once,
     share_of,
 )
 from fastdelta_verif.environments.index_engine import KINDS as PROMPTS
@@ -173,7 +174,10 @@ TILE_ENGINE = CoverageModel(
         "kv_buffers": (2, 3, 4, 8),
         "tiles": (2, 3, 4, 8),
         "reset": ("waiting for operands", "in tiles", "with outputs"),
-        "rhythm": rhythms("job", "q_request", "q", "k", "v", "o_request", "o"),
+        "rhythm": (
+            *rhythms("job", "q_request", "k", "v", "o_request", "o"),
+            *rhythms_at_once("q"),  # asked for when there is place
+        ),
         "simulator": SIMULATORS,
     },
 )

@@ -28,6 +28,8 @@ from fastdelta_verif.agents.handshake import HandshakeChecker
 
 OKAY = 0
 WAIT_LIMIT_CYCLES = 500
+# The answer to a start tells when a run began, and benches bound how late it may be.
+MOST_UNWILLING = 3
 
 
 def axi_lite_bus(dut: Any, name: str) -> Bus:
@@ -143,10 +145,12 @@ class LiteDriver(uvm_driver):
         raise AssertionError(f"s_axi_control: {item.address:#x} was not taken")
 
     async def _response(self, channel: str) -> None:
-        """Wait for a response with random ready."""
+        """Wait for a response with random ready, at most `MOST_UNWILLING` cycles without it."""
         ready, valid = getattr(self._bus, f"{channel}ready"), getattr(self._bus, f"{channel}valid")
+        unwilling = 0
         for _ in range(WAIT_LIMIT_CYCLES):
-            willing = self._rng.random() < 0.7
+            willing = self._rng.random() < 0.7 or unwilling == MOST_UNWILLING
+            unwilling += bool(valid.value) and not willing
             ready.value = int(willing)
             await self._domain.edge
             if willing and valid.value:

@@ -54,11 +54,11 @@ class DecodeKernelTest(uvm_test):
         """Drive the kernel; subclasses define it."""
         raise NotImplementedError
 
-    def random_run(self) -> Run:
-        """Return a random run, one in five of them illegal."""
+    def random_run(self, *, illegal: float = 0.2, decodes: int = 4) -> Run:
+        """Return a random run: a share of illegal ones, and decodes for each other command."""
         env, rng, stimulus = self.env, self.rng, self.stimulus
         context = rng.randrange(self.contexts)
-        command = rng.choices(list(Command), [4, 1, 1, 1])[0]
+        command = rng.choices(list(Command), [decodes, 1, 1, 1])[0]
         if command == Command.DECODE:
             make = rng.choice([stimulus.typical, stimulus.typical, stimulus.extreme])
             count = rng.choice([0, 1, 1, 2, 3, rng.randint(4, 12)])
@@ -70,7 +70,7 @@ class DecodeKernelTest(uvm_test):
             run = env.load(image, context)
         else:
             run = env.clear(context) if command == Command.CLEAR else env.dump(context)
-        return self.broken(run) if rng.random() < 0.2 else run
+        return self.broken(run) if rng.random() < illegal else run
 
     def broken(self, run: Run) -> Run:
         """Return a run with an argument that the kernel refuses."""
@@ -422,7 +422,7 @@ class coverage_closure(DecodeKernelTest):  # noqa: N801
         """Run one command; memory fails in one of five that use it."""
         env, rng = self.env, self.rng
         env.stall(latency=(0, rng.choice([3, 20, 70])))
-        run = self.random_run()
+        run = self.random_run(illegal=0.3, decodes=2)  # every command is refused in every way
         used = [port for port in ("qk", "v") if run.payload.get(port)] + ["o"] * bool(run.room)
         legal = env.scoreboard.refusal_of(run) == Status.OK
         if not (legal and used and rng.random() < 0.2):

@@ -37,16 +37,17 @@ class Case:
 
 
 def common(top: str, **parameters: int) -> Design:
-    return Design(top, needed_sources(top, rtl_sources("common")), parameters)
+    return Design(top, rtl_sources("common"), parameters)
 
 
 def prefill(top: str, parameters: Mapping[str, int]) -> Design:
     return Design(top, needed_sources(top, rtl_sources("prefill")), parameters)
 
 
-READ_MOVER = {"DATA_WIDTH": 128, "MAX_BURST": 16, "FIFO_BEATS": 16}
-WRITE_MOVER = {"DATA_WIDTH": 128, "MAX_BURST": 16, "FIFO_BEATS": 4, "OUTSTANDING": 2}
-ARRAY = {"ROWS": 4, "COLUMNS": 4, "LUT": 1, "COLUMN_WIDTH": 2}
+# Where it costs nothing, shapes are those of other tests, whose builds serve here too.
+READ_MOVER = {"DATA_WIDTH": 32, "MAX_BURST": 256, "FIFO_BEATS": 512}
+WRITE_MOVER = {"DATA_WIDTH": 32, "MAX_BURST": 256, "FIFO_BEATS": 64, "OUTSTANDING": 4}
+ARRAY = {"ROWS": 4, "COLUMNS": 4, "LUT": 0, "COLUMN_WIDTH": 2}
 THRESHOLD = {"VALUE_BITS": 25, "LANES": 4, "ADDRESS_BITS": 6, "COUNT_BITS": 8}
 POOLING = {"BLOCK": 8, "HEAD_DIM": 16, "BUS_WIDTH": 64, "LANES": 8, "QUERIES": 1}
 DECODE_SHELL = DecodeShape(16, qk_heads=2, group_ratio=2, h_iter=2, contexts=3, bus_width=128)
@@ -114,15 +115,20 @@ CASES = {
     "job_reader": Case(
         prefill("job_reader", READER_BASE), "job_reader", "random_lists", {"lists": 6}
     ),
-    "kv_cache": Case(prefill("kv_cache", CACHE_BASE), "kv_cache", "random_lists", {"heads": 4}),
+    "kv_cache": Case(
+        prefill("kv_cache", {**CACHE_BASE, "CACHE_LINES": 8}),
+        "kv_cache",
+        "random_lists",
+        {"heads": 4},
+    ),
     "tile_engine": Case(
         prefill("tile_engine", TILE_BASE), "tile_engine", "attention", {"prompts": 2, "blocks": 3}
     ),
     "prefill_shell": Case(
-        stand_in_prefill(PREFILL_SHELL), "prefill_shell", "random_runs", {"runs": 3}
+        stand_in_prefill(PREFILL_SHELL), "prefill_shell", "random_runs", {"runs": 2}
     ),
     "prefill_kernel": Case(
-        prefill("prefill_kernel", PREFILL_BASE),
+        prefill("prefill_kernel", {**PREFILL_BASE, "MAP_ENTRIES": 32896}),
         "prefill_kernel",
         "random_runs",
         {"runs": 2, "blocks": 2},

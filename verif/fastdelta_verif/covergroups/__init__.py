@@ -94,6 +94,8 @@ class Coverage(uvm_component):
         """Write the hits."""
         for port, rhythm in self._watched:
             for kind in sorted(rhythm.seen):
-                self.hit("rhythm", (port, kind))
+                # A model need not ask for all; but a port that is never to wait must not.
+                if kind == WAITED or (port, kind) in self.bins("rhythm"):
+                    self.hit("rhythm", (port, kind))
         merged = {point: bins for group in self.groups for point, bins in group.hits().items()}
         write_hits(merged, Settings.current().coverage_file)

@@ -198,7 +198,8 @@ PREFILL_KERNEL = CoverageModel(
         "rhythm": tuple(
             rhythm
             for rhythm in _on_ports(PREFILL_PORTS)["rhythm"]
-            if rhythm != ("jobs_write b", BACK_TO_BACK)  # a list of a short prompt is one burst
+            # A list of a short prompt is one burst, seldom two.
+            if rhythm not in cross(("jobs ar", "jobs_write aw", "jobs_write b"), (BACK_TO_BACK,))
         ),
     },
 )

@@ -9,8 +9,6 @@ BIN := .venv/bin
 VENV := .venv/.installed
 VERILATOR := .tools/verilator/.setup-key
 PYTEST_WORKERS ?= 2
-# One head slot; the whole kernel (--set H_ITER=8) takes Yosys more than twelve minutes.
-SYNTH_ARGS ?= --top decode_lanes
 
 # Our Verilator must come before a distribution's, which is too old for cocotb.
 export PATH := $(CURDIR)/.tools/verilator/bin:$(CURDIR)/$(BIN):$(PATH)
@@ -78,9 +76,20 @@ overlays: $(VENV) ## regenerate what Vitis needs from kernel.xml and interface.t
 overlays-check: $(VENV) ## check packaging, link files and build of the overlays, without Vitis
 	$(BIN)/python -m fastdelta.overlays check
 
+SYNTHESISE := $(BIN)/python tools/synthesise_units.py
+FIGURES := host/fastdelta/report
+
 .PHONY: synth-decode
-synth-decode: $(VENV) ## multipliers and memories of the decode lanes, beside the paper's
-	$(BIN)/python tools/synthesise.py decode $(SYNTH_ARGS)
+synth-decode: $(VENV) ## what each unit of the decode kernel takes on a U55C; renews the report's figures
+	$(SYNTHESISE) decode --set H_ITER=8 --card U55C --compare --output $(FIGURES)/decode_synthesis.json
+
+.PHONY: synth-prefill
+synth-prefill: $(VENV) ## the same of the prefill kernel with 256 channels, on a U280
+	$(SYNTHESISE) prefill --set HEAD_DIM=256 --card U280 --by-words --output $(FIGURES)/prefill_synthesis.json
+
+.PHONY: report
+report: setup ## all figures beside the papers' as one page, build/report/index.html; takes some minutes
+	$(BIN)/fastdelta report
 
 .PHONY: clean
 clean: ## remove build output and caches; keeps .venv and .tools

@@ -49,11 +49,14 @@ from fastdelta.demo.prefill import (
 from fastdelta.devices import DeviceList, list_devices
 from fastdelta.doctor import Diagnosis, State, diagnose, need_of
 from fastdelta.errors import FastdeltaError, InputError, MissingToolError
+from fastdelta.report.build import ReportSettings, build_report
+from fastdelta.report.page import render_page
 from fastdelta.sensors import Energy
 from fastdelta.shapes import DecodeShape, PrefillShape
 
 FULL_SHAPE = DecodeShape()
 DEFAULT_READ_LATENCY = 64
+DEFAULT_REPORT_FOLDER = Path("build/report")
 SHOWN_BYTES = 480  # of the passage
 SHOWN_CHARACTERS = 20  # of the end of a text in a table
 
@@ -618,6 +621,37 @@ def demo_tables(report: DemoReport) -> tuple[Panel, Table]:
 
 def _microseconds(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.0f}"
+
+
+@app.command("report")
+def report_command(
+    output: Annotated[
+        Path, typer.Option(help="Folder of index.html and report.json.")
+    ] = DEFAULT_REPORT_FOLDER,
+    size: Annotated[
+        str, typer.Option(help="full, or small: seconds in place of minutes, nothing to quote.")
+    ] = "full",
+    json_file: JsonOption = None,
+) -> None:
+    """Measure, model and collect all figures, and write them as one HTML page (extra report).
+
+    Decode and prefill engines on the simulated card, whole models by the performance model, number
+    formats on real models, resources by synthesis, each beside the papers' tables.
+    """
+    sizes = {"full": ReportSettings, "small": ReportSettings.small}
+    if size not in sizes:
+        raise typer.BadParameter(f"--size is {size!r}; allowed are {', '.join(sizes)}")
+    with _progress() as tell:
+        report = build_report(sizes[size](), progress=tell)
+    record = report.to_dict()
+    if json_file == "-":
+        _output(record, json_file)
+        return
+    page = render_page(report)
+    output.mkdir(parents=True, exist_ok=True)
+    _output(record, json_file or str(output / "report.json"))
+    (output / "index.html").write_text(page, encoding="utf-8")
+    Console(highlight=False).print(Text(str(output / "index.html")))
 
 
 @app.command("regress")

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Synthesis unit by unit: instances, memories by the rule, linear extension, committed figures."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from fastdelta.filelist import read_file_list
+from fastdelta.report.build import synthesis
+from fastdelta.report.papers import CARDS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def load_tool() -> ModuleType:
+    """Import the script."""
+    path = REPOSITORY / "tools" / "synthesise_units.py"
+    spec = importlib.util.spec_from_file_location("synthesise_units", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+tool = load_tool()
+
+DESIGN = """\
+`default_nettype none
+module multiplier #(
+    parameter WIDTH = 18
+) (
+    input wire clk,
+    input wire signed [26:0] a,
+    input wire signed [WIDTH-1:0] b,
+    output reg signed [26+WIDTH:0] product
+);
+  always @(posedge clk) product <= a * b;
+endmodule
+
+module store #(
+    parameter ROWS = 16,
+    parameter WIDTH = 8,
+    parameter ADDRESS = 4
+) (
+    input wire clk,
+    input wire write,
+    input wire [ADDRESS-1:0] address,
+    input wire [WIDTH-1:0] data,
+    output reg [WIDTH-1:0] found
+);
+  reg [WIDTH-1:0] memory[0:ROWS-1];
+  always @(posedge clk) begin
+    if (write) memory[address] <= data;
+    found <= memory[address];
+  end
+endmodule
+
+module pair #(
+    parameter WIDTH = 18
+) (
+    input wire clk,
+    input wire signed [26:0] a,
+    input wire signed [WIDTH-1:0] b,
+    output wire signed [26+WIDTH:0] x,
+    output wire signed [26+WIDTH:0] y
+);
+  multiplier #(.WIDTH(WIDTH)) one (.clk(clk), .a(a), .b(b), .product(x));
+  multiplier #(.WIDTH(WIDTH)) two (.clk(clk), .a(~a), .b(b), .product(y));
+endmodule
+
+module demo_kernel #(
+    parameter PAIRS = 2
+) (
+    input wire clk,
+    input wire write,
+    input wire [12:0] address,
+    input wire [511:0] data,
+    output wire [511:0] found,
+    output wire [71:0] small_found,
+    input wire signed [26:0] a,
+    input wire signed [17:0] b,
+    output wire signed [45*PAIRS-1:0] x,
+    output wire signed [45*PAIRS-1:0] y
+);
+  store #(.ROWS(8192), .WIDTH(512), .ADDRESS(13)) large (
+      .clk(clk), .write(write), .address(address), .data(data), .found(found));
+  store #(.ROWS(512), .WIDTH(72), .ADDRESS(9)) small (
+      .clk(clk), .write(write), .address(address[8:0]), .data(data[71:0]), .found(small_found));
+  genvar n;
+  generate
+    for (n = 0; n < PAIRS; n = n + 1) begin : g_pair
+      pair pair (.clk(clk), .a(a), .b(b), .x(x[45*n+:45]), .y(y[45*n+:45]));
+    end
+  endgenerate
+endmodule
+`default_nettype wire
+"""
+
+
+@pytest.fixture
+def design(tmp_path: Path) -> Path:
+    file = tmp_path / "demo_kernel.v"
+    file.write_text(DESIGN)
+    return file
+
+
+@pytest.mark.timeout(300)
+def test_units_are_multiplied_by_their_instances(design: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    units = tool.synthesise_kernel([design], "demo_kernel", {"PAIRS": 3}, cache)
+    found = {unit.name: unit for unit in units}
+    assert {name: unit.instances for name, unit in found.items()} == {
+        "demo_kernel": 1,
+        "store": 2,
+        "pair": 3,
+        "multiplier": 6,
+    }
+    assert found["multiplier"].resources["DSP"] == 6
+    assert found["pair"].resources["DSP"] == 0, "a unit's parts are counted apart"
+    # 8,192 rows of 512 bits are 2 by 8 URAM; 512 rows of 72 bits are one BRAM36.
+    assert found["store"].resources["URAM"] == 16
+    assert found["store"].resources["BRAM36"] == 1
+    began = {file: file.stat().st_mtime_ns for file in cache.glob("*.json")}
+    assert [vars(u) for u in tool.synthesise_kernel([design], "demo_kernel", {"PAIRS": 3}, cache)]
+    assert began == {file: file.stat().st_mtime_ns for file in cache.glob("*.json")}
+
+
+def test_an_error_of_yosys_is_told(design: Path, tmp_path: Path) -> None:
+    design.write_text(DESIGN.replace("module store", "module shop"))
+    with pytest.raises(RuntimeError, match="store"):
+        tool.synthesise_kernel([design], "demo_kernel", {}, tmp_path)
+
+
+@pytest.mark.timeout(300)
+def test_words_estimate_what_is_not_mapped(design: Path, tmp_path: Path) -> None:
+    options = {"by_words": True}
+    units = tool.synthesise_kernel([design], "demo_kernel", {"PAIRS": 3}, tmp_path, **options)
+    found = {unit.name: unit for unit in units}
+    assert all(unit.by_words for unit in units)
+    assert found["multiplier"].resources == {"LUT": 0, "FF": 270, "DSP": 6, "BRAM36": 0, "URAM": 0}
+    assert found["store"].resources["URAM"] == 16
+    assert found["store"].resources["BRAM36"] == 1
+
+
+def test_memories_are_counted_by_their_size() -> None:
+    memory = tool.Memory
+    assert memory("m", 512, 512).bram36() == 7.5
+    assert memory("m", 1024, 18).bram36() == 0.5
+    assert memory("m", 128, 8, reads=2).bram36() == 1
+    assert memory("m", 4096, 6144).uram() == 86
+    assert memory("m", 4096, 6144).bram36() == 0
+    assert memory("m", 2048, 64).uram() == 0, "less than 2^20 bits"
+    assert memory("m", 2048, 64, ultra=True).uram() == 1
+
+
+def test_cells_are_extended_linearly() -> None:
+    low, high = {"LUT6": 100, "FDRE": 32, "CARRY4": 7}, {"LUT6": 180, "FDRE": 64, "DSP48E2": 4}
+    extended = tool.extend(low, high, 2, 4, 32)
+    assert extended == {"LUT6": 100 + 40 * 30, "FDRE": 512, "CARRY4": 0, "DSP48E2": 60}
+    assert tool.extend(low, high, 2, 4, 4) == {**high, "CARRY4": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_extension_foretells_a_larger_array(tmp_path: Path) -> None:
+    """What 2 and 4 rows say of 8 is what 8 rows take."""
+    sources = read_file_list(REPOSITORY / "rtl" / "prefill" / "prefill.f")
+    parameters = {"ROWS": 8, "COLUMNS": 4, "COLUMN_WIDTH": 2, "LUT": 1}
+    told = tool.extended("mac_array", parameters, sources, tmp_path)
+    design = tool.elaborate(sources, "mac_array", parameters, tmp_path)
+    (module,) = design.values()
+    real = tool.synthesise_modules([module], design, tmp_path)[module.name]
+    for kind in ("FF", "DSP", "BRAM36"):
+        assert told.resources()[kind] == real.resources()[kind]
+    assert told.resources()["LUT"] == pytest.approx(real.resources()["LUT"], rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_small_decode_kernel(tmp_path: Path) -> None:
+    sizes = {"HEAD_DIM": 16, "QK_HEADS": 2, "GROUP_RATIO": 2, "H_ITER": 2, "BUS_WIDTH": 128}
+    sources = read_file_list(REPOSITORY / "rtl" / "decode" / "decode.f")
+    units = tool.synthesise_kernel(sources, "decode_kernel", sizes, tmp_path, by_words=True)
+    record = tool.record_of("decode", units, sizes, "a command")
+    lanes = next(unit for unit in record["units"] if unit["unit"] == "decode_lanes")
+    assert lanes["instances"] == 2
+    assert lanes["DSP"] == 3 * 16 * 2, "three multipliers a lane"
+    assert lanes["mapped"] is False
+    assert lanes["FF"] > 2 * 16 * (27 + 2 * 48), "a lane keeps its state word and two sums"
+    check_sums(record)
+
+
+def check_sums(record: dict[str, Any]) -> None:
+    for kind, total in record["totals"].items():
+        assert total == sum(unit[kind] for unit in record["units"])
+
+
+@pytest.mark.parametrize(("kernel", "card"), [("decode", "U55C"), ("prefill", "U280")])
+def test_committed_figures(kernel: Any, card: str) -> None:
+    record = synthesis(kernel)
+    check_sums(record)
+    names = Counter(unit["unit"] for unit in record["units"])
+    modules = {file.stem for file in read_file_list(REPOSITORY / "rtl" / kernel / f"{kernel}.f")}
+    assert set(names) == modules
+    assert max(names.values()) == 1
+    assert record["command"].startswith(f"python tools/synthesise_units.py {kernel}")
+    assert record["totals"]["DSP"] < CARDS[card]["DSP"]
+    assert json.dumps(record, allow_nan=False)
+
+
+def test_lanes_have_three_multipliers() -> None:
+    record = synthesis("decode")
+    (lanes,) = (unit for unit in record["units"] if unit["unit"] == "decode_lanes")
+    assert lanes["DSP"] == 3 * 128 * record["parameters"]["H_ITER"]
+    assert lanes["instances"] == record["parameters"]["H_ITER"]
+
+
+def test_matrix_unit_is_half_dsp() -> None:
+    record = synthesis("prefill")
+    (arrays,) = (unit for unit in record["units"] if unit["unit"] == "mac_array")
+    assert arrays["instances"] == 12
+    assert arrays["DSP"] == 6 * 32 * 32

@@ -452,8 +452,10 @@ class time_outs(ShellTest):  # noqa: N801
             await self.complete(self.make(Command.LOAD, context))
         cases = [("qk", "ar"), ("qk", "r"), ("v", "ar"), ("v", "r")]
         cases += [("o", "aw"), ("o", "w"), ("o", "b")]
-        for port, channel in cases * self.settings.options["rounds"]:
+        for number, (port, channel) in enumerate(cases * self.settings.options["rounds"]):
             command = rng.choice([Command.DECODE, Command.DECODE, Command.LOAD, Command.DUMP])
+            if number // len(cases) == 1:  # the second round is of the other commands
+                command = {"v": Command.LOAD, "o": Command.DUMP}.get(port, Command.DECODE)
             used = {Command.DECODE: PORTS, Command.LOAD: ("v",), Command.DUMP: ("o",)}
             if port not in used[command]:
                 command = Command.DECODE

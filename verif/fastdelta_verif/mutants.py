@@ -707,6 +707,13 @@ MUTANTS: Mapping[str, Mutant] = {
         "control_protocol",
         KERNEL_SHELL,
     ),
+    "all_outputs_count_as_stalls": Mutant(
+        "decode/decode_kernel.v",
+        ".core_output_waits  (o_tvalid && !write_tready),",
+        ".core_output_waits  (o_tvalid),",
+        "random_runs",
+        DECODE_KERNEL,
+    ),
     "checksum_of_v_is_that_of_qk": Mutant(
         "decode/decode_kernel.v",
         ".data    (m_axi_v_rdata),",

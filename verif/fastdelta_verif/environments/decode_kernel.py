@@ -61,6 +61,7 @@ from fastdelta_verif.stimulus import DecodeStimulus
 
 RESULT_MAGIC = 0x31524446
 RESULT_WORDS = 32
+WRITE_BUFFER_BEATS = 64
 COUNTER_NAMES = tuple(
     register.name.lower() for register in Register if register >= Register.TOKENS_DONE
 )
@@ -317,6 +318,8 @@ class DecodeKernelScoreboard(Scoreboard):
         sizes = {name: len(run.payload.get(name, b"")) for name in ("qk", "v")} | {"o": run.room}
         for name, size in sizes.items():
             compare(f"{name} beats moved", seen[name], size // shape.beat_bytes)
+        if seen["o"] <= WRITE_BUFFER_BEATS:
+            compare("stalls of outputs that all fit", counters["output_stalls"], 0)
         moved = {name: run.payload.get(name, b"") for name in ("qk", "v")}
         moved["o"] = self._output(run).tobytes()
         for name, data in moved.items():

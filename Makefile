@@ -56,6 +56,10 @@ formal: $(VENV) ## proofs of the cells with SymbiYosys, MyHDL twins, and faults 
 regress: packages setup ## the smoke regression, or REGRESS_ARGS='--plan nightly'; a report in build/regression
 	$(BIN)/fastdelta regress $(REGRESS_ARGS)
 
+.PHONY: mutants
+mutants: packages setup ## who kills each mutant, by its own test and in smoke, or MUTANTS_ARGS='--match kv_'; build/mutants
+	$(BIN)/python -m fastdelta_verif.regression.mutation $(MUTANTS_ARGS)
+
 .PHONY: lint
 lint: setup ## ruff, mypy, Verilator -Wall and Verible
 	$(BIN)/ruff check

@@ -28,9 +28,8 @@ PICTURE = Picture(
     (
         Line("one", Kind.SIMULATED, "run this", (1.0, 2.0), (3.0, 4.0)),
         Line("two", Kind.PAPER, "P", (1.0, 2.0), (5.0, 6.0)),
-        Line("three", Kind.MODELLED, "run this", (1.0,), (2.0,), "points"),
+        Line("three", Kind.MODELLED, "run this", (1.0,), (2.0,), "points", ("its label",)),
     ),
-    labels=("p",),
 )
 
 
@@ -51,6 +50,7 @@ def test_page_escapes_and_formats() -> None:
 def test_picture_is_the_same_twice() -> None:
     assert draw(PICTURE) == draw(PICTURE)
     assert "one (RTL-simulated)" in draw(PICTURE)
+    assert draw(PICTURE).count("its label") == 1
     assert page() == page()
 
 

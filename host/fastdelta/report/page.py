@@ -141,5 +141,5 @@ def _value(value: Value, column: Column) -> str:
     if isinstance(value, float) and column.decimals is not None:
         return f"{value:,.{column.decimals}f}"
     if isinstance(value, float):
-        return f"{value:.3g}"
+        return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else escape(value)

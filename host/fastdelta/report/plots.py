@@ -48,7 +48,7 @@ def draw(picture: Picture) -> str:
             if line.style == "bars":
                 _draw_bars(axes, line, bars.index(line), len(bars))
             else:
-                _draw_line(axes, picture, line)
+                _draw_line(axes, line)
         axes.set(
             xlabel=picture.x_label,
             ylabel=picture.y_label,
@@ -60,6 +60,8 @@ def draw(picture: Picture) -> str:
                 [place for place, _ in picture.x_ticks], [name for _, name in picture.x_ticks]
             )
             axes.minorticks_off()
+        if bars:
+            axes.set_ylim(0, 1.4 * max(y for line in bars for y in line.y))  # room for the legend
         axes.grid(visible=True, linewidth=0.4, alpha=0.5)
         axes.legend(fontsize="small", framealpha=0.8)
         output = io.StringIO()
@@ -68,12 +70,12 @@ def draw(picture: Picture) -> str:
     return text[text.index("<svg") :]
 
 
-def _draw_line(axes: Any, picture: Picture, line: Line) -> None:
+def _draw_line(axes: Any, line: Line) -> None:
     name = f"{line.name} ({line.kind.value})"
     marker = _MARKERS.get(line.kind, "")
     if line.style == "points":
         axes.plot(line.x, line.y, linestyle="", marker=marker or "o", label=name)
-        for x, y, label in zip(line.x, line.y, picture.labels, strict=False):
+        for x, y, label in zip(line.x, line.y, line.labels, strict=False):
             axes.annotate(label, (x, y), (4, 4), textcoords="offset points", fontsize="x-small")
     elif line.style == "limit":
         axes.plot(line.x, line.y, color="black", linewidth=1.0, linestyle=":", label=name)

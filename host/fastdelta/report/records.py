@@ -73,6 +73,7 @@ class Line:
     x: tuple[float, ...]
     y: tuple[float, ...]
     style: str = "line"  # line, points, bars or limit
+    labels: tuple[str, ...] = ()  # of its points
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,6 @@ class Picture:
     x_scale: str = "linear"
     y_scale: str = "linear"
     x_ticks: tuple[tuple[float, str], ...] = ()
-    labels: tuple[str, ...] = ()  # of the points of lines with style "points", in order
 
 
 @dataclass(frozen=True)

@@ -690,7 +690,7 @@ def roofline(settings: ReportSettings, parts: Sequence[Section]) -> Section:
     points = tables["prefill"]
     columns = [column.name for column in points.columns]
     heads_macs = shape.macs_per_cycle
-    x, y, labels = [], [], []
+    x, y = [], []
     for row in points.rows:
         values = dict(zip(columns, row, strict=True))
         busy, moved = float(values["matrix unit busy, %"] or 0), float(values["MiB moved"] or 0)
@@ -698,7 +698,6 @@ def roofline(settings: ReportSettings, parts: Sequence[Section]) -> Section:
         macs = busy / 100 * heads_macs * cycles
         x.append(macs / (moved * 2**20))
         y.append(macs / cycles)
-        labels.append(f"{points.columns[0].name} {row[0]}")
     source = points.columns[1].source
     prefill_picture = _roofline_picture(
         "prefill_roofline",
@@ -707,7 +706,6 @@ def roofline(settings: ReportSettings, parts: Sequence[Section]) -> Section:
         ports,
         "5 HBM pseudo-channels",
         [Line("attention of a layer", Kind.SIMULATED, source, tuple(x), tuple(y), "points")],
-        tuple(labels),
     )
     lines = []
     names: list[str] = []
@@ -737,6 +735,7 @@ def roofline(settings: ReportSettings, parts: Sequence[Section]) -> Section:
                 tuple(point[0] for point in lines),
                 tuple(point[1] for point in lines),
                 "points",
+                tuple(names),
             ),
             Line(
                 "an FP32 state in memory, the most there can be",
@@ -747,7 +746,6 @@ def roofline(settings: ReportSettings, parts: Sequence[Section]) -> Section:
                 "points",
             ),
         ],
-        tuple(names),
     )
     return Section(
         "roofline",
@@ -768,7 +766,6 @@ def _roofline_picture(
     bytes_per_cycle: float,
     channels: str,
     lines: Sequence[Line],
-    labels: tuple[str, ...],
 ) -> Picture:
     intensities = [x for line in lines for x in line.x]
     ridge = peak / bytes_per_cycle
@@ -790,7 +787,6 @@ def _roofline_picture(
         (*lines, roof),
         x_scale="log",
         y_scale="log",
-        labels=labels,
     )
 
 

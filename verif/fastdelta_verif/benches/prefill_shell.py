@@ -389,12 +389,14 @@ class time_outs(PrefillShellTest):  # noqa: N801
             )
             self.stall(rng.choice(["none", "light"]), latency=(0, 10))
             stuck = self.ports[port].responder.faults.stuck
+            if port.startswith("jobs"):  # moves only as a KV head begins: the next one may be late
+                stuck.add(channel)
             await self.start(run)
             await self.domain.cycles(rng.randint(0, 40))
             stuck.add(channel)
             for _ in range(run.watchdog + 100):
                 await self.domain.edge
-                assert not int(dut.interrupt.value), "done while a channel is stuck"
+                assert not int(dut.interrupt.value), f"done while {port} {channel} is stuck"
             self.compare("status", await self.read(Register.STATUS), Status.TIMEOUT)
             self.coverage.hit("stuck", (port, channel))
             self.compare("control", await self.read(Register.CTRL) & ~CTRL_AP_READY, 0)
@@ -568,7 +570,7 @@ class reset_in_run(PrefillShellTest):  # noqa: N801
     async def scenario(self) -> None:
         """Interrupt runs."""
         first: list[bytes] = []
-        rng_state = self.rng.getstate()
+        rng_state = self.rng.getstate(), self.draw
         for round_ in range(self.settings.options["rounds"]):
             if round_:
                 self.stall_at_random()
@@ -579,7 +581,8 @@ class reset_in_run(PrefillShellTest):  # noqa: N801
                     await self.domain.cycles(self.rng.choice([2, self.rng.randint(1, 900)]))
                 await self.reset_run()
             before = self.rng.getstate()
-            self.rng.setstate(rng_state)
+            self.rng.setstate(rng_state[0])
+            self.draw = rng_state[1]
             self.stall("none", latency=(5, 5))
             await self.complete(self.short(Mode.INDEX))
             blocks = [self.region("o"), self.region("result")]

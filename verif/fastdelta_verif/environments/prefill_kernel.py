@@ -148,7 +148,7 @@ class PrefillKernelTest(KernelTest):
         sizes = {name: given[upper] for upper, name in names.items() if upper in given}
         self.shape = PrefillShape(**sizes)
         self.numbers = np.random.default_rng(self.settings.seed)
-        self._draw = self.rng.randrange(10)  # of a number of tokens
+        self.draw = self.rng.randrange(10)  # of a number of tokens; part of what is random
 
     # Runs
 
@@ -201,9 +201,9 @@ class PrefillKernelTest(KernelTest):
         edges = [1, rng.randint(1, block - 1)]
         blocks = rng.choice([most_blocks, rng.randint(1, most_blocks)])
         edges += [blocks * block - short for short in (0, 1, block - 1)]
-        self._draw += 1
-        if self._draw % 2:
-            return edges[self._draw // 2 % len(edges)]
+        self.draw += 1
+        if self.draw % 2:
+            return edges[self.draw // 2 % len(edges)]
         return rng.randint(1, most_blocks * block)
 
     def with_operands(self, run: Run) -> Run:

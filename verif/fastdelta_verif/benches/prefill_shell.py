@@ -110,10 +110,12 @@ class random_runs(PrefillShellTest):  # noqa: N801 - cocotb takes the class name
             name: (bank << 32) + PAGE_BYTES - ALIGNMENT
             for bank, name in enumerate(("q", "k", "v", "jobs", "o"), 1)
         }
-        tokens = 4 * self.shape.block
+        block = self.shape.block
+        shapes = ((4 * block, 2, 3), (3 * block - 1, 2, 1), (2 * block + 1, 1, 1))
         for mode in reversed(MODES):
-            run = self.make(mode, kv_heads=3, group=1, tokens=tokens, window=2)
-            await self.complete(replace(run, **places))
+            for tokens, window, kv_heads in shapes:
+                run = self.make(mode, kv_heads=kv_heads, group=1, tokens=tokens, window=window)
+                await self.complete(replace(run, **places))
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")

@@ -655,7 +655,10 @@ def _resource_tables(
 
 def _estimate_note(record: Mapping[str, Any]) -> str:
     """Say what is estimated in place of mapped, and how good such an estimate is if it is known."""
-    note = "LUT of units that are not mapped: estimated from the widths of their operations."
+    note = (
+        "LUT of units that are not mapped: estimated from the widths of their operations, which "
+        "says too much where an array is written at a variable place."
+    )
     if "lut_by_words" not in record:
         return note
     share = record["lut_by_words"] / record["totals"]["LUT"]

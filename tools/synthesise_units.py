@@ -490,8 +490,15 @@ def plain_name(name: str) -> str:
 
 
 def without_sources(text: str) -> str:
-    """Drop places in sources from RTLIL: where a line stands changes nothing."""
-    return "\n".join(line for line in text.splitlines() if "attribute \\src" not in line)
+    """Drop places in sources from RTLIL, and number its own names anew: neither changes a thing."""
+    lines = (line for line in text.splitlines() if "attribute \\src" not in line)
+    numbers: dict[str, int] = {}
+
+    def numbered(match: re.Match[str]) -> str:
+        return f"${numbers.setdefault(match[1], len(numbers))}"
+
+    places = re.sub(r"[^\s$]*/([^\s$/]+):[\d.|-]+\$", r"\1$", "\n".join(lines))
+    return re.sub(r"\$(\d+)(?![0-9a-zA-Z])", numbered, places)
 
 
 def base_name(name: str) -> str:

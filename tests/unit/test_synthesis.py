@@ -135,6 +135,19 @@ def test_units_are_multiplied_by_their_instances(design: Path, tmp_path: Path) -
     assert began == {file: file.stat().st_mtime_ns for file in cache.glob("*.json")}
 
 
+@pytest.mark.timeout(300)
+def test_only_what_changed_is_mapped_again(design: Path, tmp_path: Path) -> None:
+    cache, other = tmp_path / "cache", tmp_path / "other" / "demo_kernel.v"
+    tool.synthesise_kernel([design], "demo_kernel", {}, cache, by_words=True)
+    before = set(cache.glob("*.json"))
+    other.parent.mkdir()
+    other.write_text("// moved\n" + DESIGN.replace("product <= a * b", "product <= a * b + 1'b1"))
+    tool.synthesise_kernel([other], "demo_kernel", {}, cache, by_words=True)
+    after = set(cache.glob("*.json"))
+    assert before < after
+    assert len(after - before) == 1, "the multiplier alone"
+
+
 def test_an_error_of_yosys_is_told(design: Path, tmp_path: Path) -> None:
     design.write_text(DESIGN.replace("module store", "module shop"))
     with pytest.raises(RuntimeError, match="store"):

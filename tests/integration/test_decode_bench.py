@@ -78,9 +78,12 @@ def test_overhead_leaves_the_kernel_out() -> None:
             do_nothing_kernel("sim-u55c") as nothing,
         ):
             overhead = measure_overhead(engine, inputs.tokens(0, 8), nothing, calls=30)
-            began = time.perf_counter()
-            engine.decode(*inputs.tokens(0, 1))
-            found.append((overhead.total_us, 1e6 * (time.perf_counter() - began)))
+            calls = []
+            for _ in range(20):
+                began = time.perf_counter()
+                engine.decode(*inputs.tokens(0, 1))
+                calls.append(1e6 * (time.perf_counter() - began))
+            found.append((overhead.total_us, min(calls)))  # other work only adds to a call
             with do_nothing_kernel("u55c") as none:
                 assert none is None
                 without = measure_overhead(engine, inputs.tokens(0, 8), none, calls=5)

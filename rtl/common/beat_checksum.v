@@ -11,25 +11,25 @@
 `default_nettype none
 
 module beat_checksum #(
-    parameter integer DATA_WIDTH = 512  // bits of a beat, a power of two from 64 to 1024
+    parameter integer BUS_WIDTH = 512  // bits of a beat, a power of two from 64 to 1024
 ) (
     input wire clk,
 
     input wire                  clear,
     input wire                  valid,
-    input wire [DATA_WIDTH-1:0] data,
+    input wire [BUS_WIDTH-1:0] data,
 
     output reg [31:0] checksum
 );
 
   generate
-    if (DATA_WIDTH < 64 || DATA_WIDTH > 1024 || (DATA_WIDTH & (DATA_WIDTH - 1)) != 0)
-    begin : g_data_width
-      illegal_parameter_DATA_WIDTH stop ();
+    if (BUS_WIDTH < 64 || BUS_WIDTH > 1024 || (BUS_WIDTH & (BUS_WIDTH - 1)) != 0)
+    begin : g_bus_width
+      illegal_parameter_BUS_WIDTH stop ();
     end
   endgenerate
 
-  localparam integer WORDS = DATA_WIDTH / 32;
+  localparam integer WORDS = BUS_WIDTH / 32;
   localparam integer PARTS = WORDS < 4 ? 1 : WORDS / 4;
 
   reg [32*PARTS-1:0] parts;  // sums of four words each
@@ -38,7 +38,7 @@ module beat_checksum #(
   reg total_valid;
 
   // Sum of each four words, or of all if there are fewer.
-  function automatic [32*PARTS-1:0] sums_of_words(input [DATA_WIDTH-1:0] words);
+  function automatic [32*PARTS-1:0] sums_of_words(input [BUS_WIDTH-1:0] words);
     integer i;
     begin
       sums_of_words = {32 * PARTS{1'b0}};

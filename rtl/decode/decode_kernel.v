@@ -422,7 +422,7 @@ module decode_kernel #(
   wire o_beat_written = m_axi_o_wvalid && m_axi_o_wready && m_axi_o_wstrb[0];
 
   beat_checksum #(
-      .DATA_WIDTH(BUS_WIDTH)
+      .BUS_WIDTH(BUS_WIDTH)
   ) qk_check (
       .clk     (ap_clk),
       .clear   (taken || !ap_rst_n),
@@ -432,7 +432,7 @@ module decode_kernel #(
   );
 
   beat_checksum #(
-      .DATA_WIDTH(BUS_WIDTH)
+      .BUS_WIDTH(BUS_WIDTH)
   ) v_check (
       .clk     (ap_clk),
       .clear   (taken || !ap_rst_n),
@@ -442,7 +442,7 @@ module decode_kernel #(
   );
 
   beat_checksum #(
-      .DATA_WIDTH(BUS_WIDTH)
+      .BUS_WIDTH(BUS_WIDTH)
   ) o_check (
       .clk     (ap_clk),
       .clear   (taken || !ap_rst_n),

@@ -1309,7 +1309,7 @@ module prefill_kernel #(
   // --- Checksums
 
   beat_checksum #(
-      .DATA_WIDTH(BUS_WIDTH)
+      .BUS_WIDTH(BUS_WIDTH)
   ) q_check (
       .clk     (ap_clk),
       .clear   (taken || !ap_rst_n),
@@ -1319,7 +1319,7 @@ module prefill_kernel #(
   );
 
   beat_checksum #(
-      .DATA_WIDTH(BUS_WIDTH)
+      .BUS_WIDTH(BUS_WIDTH)
   ) k_check (
       .clk     (ap_clk),
       .clear   (taken || !ap_rst_n),
@@ -1329,7 +1329,7 @@ module prefill_kernel #(
   );
 
   beat_checksum #(
-      .DATA_WIDTH(BUS_WIDTH)
+      .BUS_WIDTH(BUS_WIDTH)
   ) v_check (
       .clk     (ap_clk),
       .clear   (taken || !ap_rst_n),
@@ -1339,7 +1339,7 @@ module prefill_kernel #(
   );
 
   beat_checksum #(
-      .DATA_WIDTH(BUS_WIDTH)
+      .BUS_WIDTH(BUS_WIDTH)
   ) o_check (
       .clk     (ap_clk),
       .clear   (taken || !ap_rst_n),
@@ -1349,7 +1349,7 @@ module prefill_kernel #(
   );
 
   beat_checksum #(
-      .DATA_WIDTH(BUS_WIDTH)
+      .BUS_WIDTH(BUS_WIDTH)
   ) jobs_read_check (
       .clk     (ap_clk),
       .clear   (taken || !ap_rst_n),
@@ -1359,7 +1359,7 @@ module prefill_kernel #(
   );
 
   beat_checksum #(
-      .DATA_WIDTH(BUS_WIDTH)
+      .BUS_WIDTH(BUS_WIDTH)
   ) jobs_written_check (
       .clk     (ap_clk),
       .clear   (taken || !ap_rst_n),

@@ -411,7 +411,7 @@ module prefill_sequencer #(
   assign report_tdata   = block[shown_beat*BUS_WIDTH+:BUS_WIDTH];
 
   beat_checksum #(
-      .DATA_WIDTH(BUS_WIDTH)
+      .BUS_WIDTH(BUS_WIDTH)
   ) check (
       .clk     (clk),
       .clear   (!summing && !report),

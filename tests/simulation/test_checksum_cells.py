@@ -10,7 +10,7 @@ from fastdelta_verif.build import Design, Simulate, needed_sources, rtl_sources
 @pytest.mark.parametrize("width", [64, 128, 512, 1024])
 def test_sums(simulate: Simulate, width: int, simulator: str) -> None:
     sources = needed_sources("beat_checksum", rtl_sources("prefill"))
-    design = Design("beat_checksum", sources, {"DATA_WIDTH": width}, simulator=simulator)
+    design = Design("beat_checksum", sources, {"BUS_WIDTH": width}, simulator=simulator)
     simulate(design, "checksum_cells", "sums")
 
 

@@ -26,9 +26,14 @@ LEGAL: dict[tuple[str, str], list[dict[str, int]]] = {
         {"DATA_WIDTH": 32, "MAX_BURST": 256, "FIFO_BEATS": 2, "OUTSTANDING": 256},
         {"DATA_WIDTH": 1024, "ADDRESS_WIDTH": 32, "MAX_BURST": 1, "OUTSTANDING": 2},
     ],
+    ("common", "beat_checksum"): [{"BUS_WIDTH": 64}, {"BUS_WIDTH": 1024}],
     ("decode", "decode_kernel"): [
         {"HEAD_DIM": 16, "QK_HEADS": 1, "GROUP_RATIO": 4, "H_ITER": 2, "BUS_WIDTH": 128},
         {"HEAD_DIM": 48, "QK_HEADS": 3, "GROUP_RATIO": 1, "H_ITER": 3, "CONTEXTS": 64},
+    ],
+    ("prefill", "block_check"): [
+        {"BLOCK_BEATS": 1, "BUS_WIDTH": 64},
+        {"BLOCK_BEATS": 65535},
     ],
     ("prefill", "job_reader"): [
         {"SLOTS": 2, "MAX_BLOCKS": 2, "BUS_WIDTH": 64},
@@ -98,6 +103,10 @@ ILLEGAL = [
     ("common", "axi_read_mover", {"MAX_BURST": 64, "FIFO_BEATS": 32}, "FIFO_BEATS"),
     ("common", "axi_write_mover", {"OUTSTANDING": 1}, "OUTSTANDING"),
     ("common", "axi_write_mover", {"OUTSTANDING": 12}, "OUTSTANDING"),
+    ("common", "beat_checksum", {"BUS_WIDTH": 32}, "BUS_WIDTH"),
+    ("common", "beat_checksum", {"BUS_WIDTH": 192}, "BUS_WIDTH"),
+    ("prefill", "block_check", {"BLOCK_BEATS": 0}, "BLOCK_BEATS"),
+    ("prefill", "block_check", {"BLOCK_BEATS": 65536}, "BLOCK_BEATS"),
     ("decode", "decode_kernel", {"HEAD_DIM": 8}, "HEAD_DIM"),
     ("decode", "decode_kernel", {"HEAD_DIM": 40}, "HEAD_DIM"),
     ("decode", "decode_kernel", {"HEAD_DIM": 144}, "HEAD_DIM"),

@@ -119,7 +119,7 @@ DOT_UNIT = index_unit("index_dot", MAX_BLOCKS=8, HEAD_DIM=48, LANES=16, SLOTS=3)
 DIVERGENCE_UNIT = index_unit("index_divergence", MAX_BLOCKS=16, SCORE_LANES=4)
 
 BEAT_CHECKSUM = MutantBench(
-    "prefill", "checksum_cells", {"DATA_WIDTH": 128}, {}, top="beat_checksum"
+    "prefill", "checksum_cells", {"BUS_WIDTH": 128}, {}, top="beat_checksum"
 )
 BLOCK_CHECK = MutantBench(
     "prefill", "checksum_cells", {"BLOCK_BEATS": 2, "BUS_WIDTH": 64}, {"beats": 2}, "block_check"

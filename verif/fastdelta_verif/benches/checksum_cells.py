@@ -38,7 +38,7 @@ class sums(uvm_test):  # noqa: N801 - cocotb takes the class name as the test's 
         self.settings = Settings.current()
         self.rng = random.Random(self.settings.seed)
         self.dut: Any = cocotb.top
-        self.width = self.settings.parameters["DATA_WIDTH"]
+        self.width = self.settings.parameters["BUS_WIDTH"]
         self.scoreboard = Scoreboard("scoreboard", self)
         self.coverage = Coverage("coverage", self, BEAT_CHECKSUM)
         self.coverage.hit("width", self.width)

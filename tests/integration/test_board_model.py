@@ -341,7 +341,7 @@ class TestFaults:
         card = make_board()
         first = card.check(64).cycles
         card.board.write_memory(SUM, bytes(64 * 64))
-        card.board.inject(0, port, Fault(kind, direction, skip=1, count=1))  # type: ignore[arg-type]
+        card.board.inject(0, port, Fault(kind, direction, skip=1, count=1))
         command = card.run(64)
         assert command.state is CommandState.COMPLETED
         assert card.board.read_register(0, ERRORS) == errors
@@ -366,7 +366,7 @@ class TestFaults:
     ) -> None:
         card = make_board(changed(hang_cycles=3000))
         first = card.check(64).cycles
-        card.board.inject(0, port, Fault(FaultKind.STUCK, direction, skip=2))  # type: ignore[arg-type]
+        card.board.inject(0, port, Fault(FaultKind.STUCK, direction, skip=2))
         assert card.run(64).state is CommandState.TIMED_OUT
         assert card.board.is_hung(0)
         assert card.run(64).state is CommandState.ERROR
@@ -497,7 +497,7 @@ class TestFaultsOfTheCard:
             expected = card.fill(64, seed=1)
             # Reads of a and b take turns.
             skip = 2 if direction == "read" else 1
-            fault = Fault(FaultKind.FLIP, direction, skip=skip, count=1, bit=bit)  # type: ignore[arg-type]
+            fault = Fault(FaultKind.FLIP, direction, skip=skip, count=1, bit=bit)
             card.board.inject(0, port, fault)
             assert card.run(64).cycles == first
             wrong = np.flatnonzero(card.output(64) != expected)
@@ -630,7 +630,7 @@ class TestFaultsOfTheCard:
     def test_unknown_faults_are_refused(self, make_board: MakeBoard) -> None:
         board = make_board().board
         with pytest.raises(SimulationError, match="no such fault"):
-            board.inject_unit(0, UnitFault(UnitFaultKind.DEAD + 1))  # type: ignore[arg-type]
+            board.inject_unit(0, UnitFault(UnitFaultKind.DEAD + 1))
         with pytest.raises(SimulationError, match="no memory bank 32"):
             board.allocate(32, 1)
         with pytest.raises(SimulationError, match="at least one byte"):

@@ -260,7 +260,7 @@ def test_axi_errors(clean, rig, name, kind) -> None:
     direction = rig.ports[name]
     with opened(rig) as engine:
         left = rig.leave_something(engine)
-        card_of(engine).inject(rig.unit, name, Fault(kind, direction, count=1))  # type: ignore[arg-type]
+        card_of(engine).inject(rig.unit, name, Fault(kind, direction, count=1))
         with soon(), pytest.raises(AxiError, match=r"(READ|WRITE)_ERROR.*answered .* error"):
             rig.run(engine)
         assert rig.declared_lost(engine)
@@ -403,7 +403,7 @@ def test_flipped_bits_on_the_way(clean, rig, name, direction, bit) -> None:
     """Whatever a kernel reads or writes is checked; no result is silently wrong."""
     with opened(rig, timeout=60) as engine:
         left = rig.leave_something(engine)
-        fault = Fault(FaultKind.FLIP, direction, count=1, bit=bit)  # type: ignore[arg-type]
+        fault = Fault(FaultKind.FLIP, direction, count=1, bit=bit)
         card_of(engine).inject(rig.unit, name, fault)
         with soon(60), pytest.raises(MemoryFaultError):
             rig.run(engine)
@@ -436,7 +436,7 @@ def test_flipped_bits_of_a_state_on_its_way(clean) -> None:
     with opened(rig, timeout=60) as engine:
         image = rig.leave_something(engine)
         for port, direction in (("m_axi_v", "read"), ("m_axi_o", "write")):
-            flip = Fault(FaultKind.FLIP, direction, count=1, bit=300)  # type: ignore[arg-type]
+            flip = Fault(FaultKind.FLIP, direction, count=1, bit=300)
             card_of(engine).inject(rig.unit, port, flip)
             with pytest.raises(MemoryFaultError):
                 engine.dump_state(1) if direction == "write" else engine.load_state(image, 1)

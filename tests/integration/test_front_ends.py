@@ -113,7 +113,7 @@ class TestPrefix:
         with pytest.raises(InputError, match=r"python -m fastdelta\.sim\.xrt python PROGRAM"):
             open_device("u55c", VECTOR_ADD, front_end="xrt")
         with pytest.raises(InputError, match="front_end='opencl': allowed are pynq, xrt"):
-            open_device("u55c", VECTOR_ADD, front_end="opencl")  # type: ignore[arg-type]
+            open_device("u55c", VECTOR_ADD, front_end="opencl")
 
     @pytest.mark.parametrize("damage", ["missing", "format", "line", "number"])
     def test_a_damaged_folder_shows_no_cards(self, damage: str, tmp_path: Path) -> None:

@@ -263,7 +263,7 @@ def test_capture_and_prompts_are_checked() -> None:
             model.capture([1, 2], layers)
     for prompt in ([], [[1, 2]], [0.5]):
         with pytest.raises(ValueError, match="one or more token numbers"):
-            model.forward(prompt)  # type: ignore[arg-type]
+            model.forward(prompt)
     for prompt in ([-1], [50]):
         with pytest.raises(ValueError, match="allowed are 0 to 49"):
             model.forward(prompt)

@@ -67,8 +67,8 @@ class Built:
         """Write the manifest; changes are to the build's values where it has such ones."""
         of_build = {k: v for k, v in changes.items() if hasattr(self.build, k)}
         others = {k: v for k, v in changes.items() if k not in of_build}
-        build = replace(self.build, **of_build)  # type: ignore[arg-type]
-        manifest = replace(self.manifest, **{"build": build, **others})  # type: ignore[arg-type]
+        build = replace(self.build, **of_build)
+        manifest = replace(self.manifest, **{"build": build, **others})
         manifest_path(self.path).write_text(manifest.to_toml())
 
     def check(self, card: str = U55C.shell) -> None:

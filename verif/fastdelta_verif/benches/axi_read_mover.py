@@ -87,7 +87,7 @@ class ReadMoverTest(MoverTest):
 
 
 @pyuvm.test(timeout_time=10, timeout_unit="ms")
-class random_transfers(ReadMoverTest):  # noqa: N801 - cocotb takes the class name as the test's name
+class random_transfers(ReadMoverTest):
     """Random ranges with random stalls and latencies, one after the other."""
 
     async def scenario(self) -> None:
@@ -98,7 +98,7 @@ class random_transfers(ReadMoverTest):  # noqa: N801 - cocotb takes the class na
 
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
-class page_split(ReadMoverTest):  # noqa: N801
+class page_split(ReadMoverTest):
     """Bursts end at pages, also when a range jumps over one or ends on one."""
 
     async def scenario(self) -> None:
@@ -108,7 +108,7 @@ class page_split(ReadMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=1, timeout_unit="ms")
-class zero_length(ReadMoverTest):  # noqa: N801
+class zero_length(ReadMoverTest):
     """A command of no beats asks memory for nothing and is over in the next cycle."""
 
     async def scenario(self) -> None:
@@ -126,7 +126,7 @@ class zero_length(ReadMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=1, timeout_unit="ms")
-class full_rate(ReadMoverTest):  # noqa: N801
+class full_rate(ReadMoverTest):
     """One beat a cycle from the first to the last in spite of a long latency; a quick start."""
 
     async def scenario(self) -> None:
@@ -146,7 +146,7 @@ class full_rate(ReadMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=10, timeout_unit="ms")
-class queued_commands(ReadMoverTest):  # noqa: N801
+class queued_commands(ReadMoverTest):
     """Commands that follow each other: one stream in their order, counted together."""
 
     async def scenario(self) -> None:
@@ -164,7 +164,7 @@ class queued_commands(ReadMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=1, timeout_unit="ms")
-class queued_rate(ReadMoverTest):  # noqa: N801
+class queued_rate(ReadMoverTest):
     """Commands of few beats that follow each other stream without a gap."""
 
     async def scenario(self) -> None:
@@ -188,7 +188,7 @@ class queued_rate(ReadMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=1, timeout_unit="ms")
-class blocked_sink(ReadMoverTest):  # noqa: N801
+class blocked_sink(ReadMoverTest):
     """A sink that takes nothing never blocks the memory: no more is asked for than has room."""
 
     async def scenario(self) -> None:
@@ -211,7 +211,7 @@ class blocked_sink(ReadMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=5, timeout_unit="ms")
-class error_answers(ReadMoverTest):  # noqa: N801
+class error_answers(ReadMoverTest):
     """SLVERR and DECERR set the flag, the transfer goes to its end, the next one is clean."""
 
     async def scenario(self) -> None:
@@ -233,7 +233,7 @@ class error_answers(ReadMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=5, timeout_unit="ms")
-class cancelled(ReadMoverTest):  # noqa: N801
+class cancelled(ReadMoverTest):
     """A transfer cancelled at any cycle ends when memory has answered; the next one is whole."""
 
     async def scenario(self) -> None:
@@ -267,7 +267,7 @@ class cancelled(ReadMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=5, timeout_unit="ms")
-class reset_in_transfer(ReadMoverTest):  # noqa: N801
+class reset_in_transfer(ReadMoverTest):
     """After a reset in mid-burst a run is equal to a first run, beats and bursts."""
 
     async def scenario(self) -> None:

@@ -119,7 +119,7 @@ class WriteMoverTest(MoverTest):
 
 
 @pyuvm.test(timeout_time=10, timeout_unit="ms")
-class random_transfers(WriteMoverTest):  # noqa: N801 - cocotb takes the class name as the test's name
+class random_transfers(WriteMoverTest):
     """Random ranges with random stalls, latencies and orders of AW and W, one after the other."""
 
     async def scenario(self) -> None:
@@ -130,7 +130,7 @@ class random_transfers(WriteMoverTest):  # noqa: N801 - cocotb takes the class n
 
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
-class page_split(WriteMoverTest):  # noqa: N801
+class page_split(WriteMoverTest):
     """Bursts end at pages, also when a range jumps over one or ends on one."""
 
     async def scenario(self) -> None:
@@ -140,7 +140,7 @@ class page_split(WriteMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=1, timeout_unit="ms")
-class zero_length(WriteMoverTest):  # noqa: N801
+class zero_length(WriteMoverTest):
     """A command of no beats writes nothing, takes no data and is over in the next cycle."""
 
     async def scenario(self) -> None:
@@ -163,7 +163,7 @@ class zero_length(WriteMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=1, timeout_unit="ms")
-class full_rate(WriteMoverTest):  # noqa: N801
+class full_rate(WriteMoverTest):
     """One beat a cycle from the first to the last in spite of late answers; a quick start."""
 
     async def scenario(self) -> None:
@@ -186,7 +186,7 @@ class full_rate(WriteMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=10, timeout_unit="ms")
-class queued_commands(WriteMoverTest):  # noqa: N801
+class queued_commands(WriteMoverTest):
     """Commands that follow each other take the stream in their order and are counted together."""
 
     async def scenario(self) -> None:
@@ -210,7 +210,7 @@ class queued_commands(WriteMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=1, timeout_unit="ms")
-class queued_rate(WriteMoverTest):  # noqa: N801
+class queued_rate(WriteMoverTest):
     """Commands that follow each other take one beat a cycle in spite of late answers."""
 
     async def scenario(self) -> None:
@@ -234,7 +234,7 @@ class queued_rate(WriteMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
-class late_answers(WriteMoverTest):  # noqa: N801
+class late_answers(WriteMoverTest):
     """Idle only after the last answer, which comes 200 cycles late; memory is complete then."""
 
     async def scenario(self) -> None:
@@ -251,7 +251,7 @@ class late_answers(WriteMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
-class forbidden_waits(WriteMoverTest):  # noqa: N801
+class forbidden_waits(WriteMoverTest):
     """No channel waits for the other: memories that take AW only with W, or W only after AW."""
 
     async def scenario(self) -> None:
@@ -264,7 +264,7 @@ class forbidden_waits(WriteMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=5, timeout_unit="ms")
-class error_answers(WriteMoverTest):  # noqa: N801
+class error_answers(WriteMoverTest):
     """SLVERR and DECERR set the flag, the transfer goes to its end, the next one is clean."""
 
     async def scenario(self) -> None:
@@ -298,7 +298,7 @@ class error_answers(WriteMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=5, timeout_unit="ms")
-class cancelled(WriteMoverTest):  # noqa: N801
+class cancelled(WriteMoverTest):
     """A transfer cancelled at any cycle completes its bursts without writing; the next is whole."""
 
     async def scenario(self) -> None:
@@ -347,7 +347,7 @@ class cancelled(WriteMoverTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=5, timeout_unit="ms")
-class reset_in_transfer(WriteMoverTest):  # noqa: N801
+class reset_in_transfer(WriteMoverTest):
     """After a reset in mid-burst a run is equal to a first run, bursts and cycles."""
 
     async def scenario(self) -> None:

@@ -30,7 +30,7 @@ WORD = (1 << 32) - 1
 
 
 @pyuvm.test(timeout_time=1, timeout_unit="ms")
-class sums(uvm_test):  # noqa: N801 - cocotb takes the class name as the test's name
+class sums(uvm_test):
     """Random and extreme beats with gaps; every single bit counts; clear forgets also the last."""
 
     def build_phase(self) -> None:
@@ -133,7 +133,7 @@ class BlockTest(BufferTest):
 
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
-class blocks(BlockTest):  # noqa: N801
+class blocks(BlockTest):
     """Blocks in every mode of stalls; check beats are taken while the sink is blocked."""
 
     async def scenario(self) -> None:
@@ -159,7 +159,7 @@ class blocks(BlockTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
-class cut_off(BlockTest):  # noqa: N801
+class cut_off(BlockTest):
     """After a flush or a reset in any place of a block the next beat is the first of one."""
 
     async def scenario(self) -> None:

@@ -114,7 +114,7 @@ def same_state(one: StateImage, other: StateImage) -> bool:
 
 
 @pyuvm.test(**TIME_LIMIT)
-class random_mix(DecodeCoreTest):  # noqa: N801 - the class name is the test's name
+class random_mix(DecodeCoreTest):
     """Random commands on random contexts with random stalls everywhere; ``commands`` of them."""
 
     async def body(self) -> None:
@@ -132,7 +132,7 @@ class random_mix(DecodeCoreTest):  # noqa: N801 - the class name is the test's n
 
 
 @pyuvm.test(**TIME_LIMIT)
-class many_tokens(DecodeCoreTest):  # noqa: N801
+class many_tokens(DecodeCoreTest):
     """One command of many tokens, decays from weak to total, then the state."""
 
     async def body(self) -> None:
@@ -144,7 +144,7 @@ class many_tokens(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class single_tokens(DecodeCoreTest):  # noqa: N801
+class single_tokens(DecodeCoreTest):
     """Many commands of one token, back to back and with gaps."""
 
     async def body(self) -> None:
@@ -160,7 +160,7 @@ class single_tokens(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class full_shape(DecodeCoreTest):  # noqa: N801
+class full_shape(DecodeCoreTest):
     """A few tokens at full size, as many single ones, and the whole state."""
 
     async def body(self) -> None:
@@ -173,7 +173,7 @@ class full_shape(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class zero_tokens(DecodeCoreTest):  # noqa: N801
+class zero_tokens(DecodeCoreTest):
     """A decode of no tokens is done, and changes nothing."""
 
     async def body(self) -> None:
@@ -194,7 +194,7 @@ class zero_tokens(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class split_equals_whole(DecodeCoreTest):  # noqa: N801
+class split_equals_whole(DecodeCoreTest):
     """One sequence split at any token equals the whole, in outputs and state."""
 
     async def body(self) -> None:
@@ -213,7 +213,7 @@ class split_equals_whole(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class clear_isolates_sequences(DecodeCoreTest):  # noqa: N801
+class clear_isolates_sequences(DecodeCoreTest):
     """A second sequence after a clear equals it alone after reset."""
 
     async def body(self) -> None:
@@ -233,7 +233,7 @@ class clear_isolates_sequences(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class contexts_are_isolated(DecodeCoreTest):  # noqa: N801
+class contexts_are_isolated(DecodeCoreTest):
     """Sequences that take turns on their contexts equal each alone; clearing one keeps others."""
 
     async def body(self) -> None:
@@ -258,7 +258,7 @@ class contexts_are_isolated(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class dump_after_load_is_the_identity(DecodeCoreTest):  # noqa: N801
+class dump_after_load_is_the_identity(DecodeCoreTest):
     """A loaded state comes back unchanged, and goes on as the state that was dumped."""
 
     async def body(self) -> None:
@@ -278,7 +278,7 @@ class dump_after_load_is_the_identity(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class bad_scale_is_refused(DecodeCoreTest):  # noqa: N801
+class bad_scale_is_refused(DecodeCoreTest):
     """A load with a scale out of range says so; the next good load and a clear work."""
 
     async def body(self) -> None:
@@ -298,7 +298,7 @@ class bad_scale_is_refused(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class bypasses(DecodeCoreTest):  # noqa: N801
+class bypasses(DecodeCoreTest):
     """All four settings of the two bypasses, changed from command to command."""
 
     async def body(self) -> None:
@@ -314,7 +314,7 @@ class bypasses(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class norm_overflow_is_counted(DecodeCoreTest):  # noqa: N801
+class norm_overflow_is_counted(DecodeCoreTest):
     """Vectors given as normalised with a squared norm above 1.5 are counted, one each."""
 
     async def body(self) -> None:
@@ -331,7 +331,7 @@ class norm_overflow_is_counted(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class extreme_numbers(DecodeCoreTest):  # noqa: N801
+class extreme_numbers(DecodeCoreTest):
     """Corners of every format: mantissas, exponents, gates, zero vectors."""
 
     async def body(self) -> None:
@@ -354,7 +354,7 @@ class extreme_numbers(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class largest_operands(DecodeCoreTest):  # noqa: N801
+class largest_operands(DecodeCoreTest):
     """All operands at their limits over the whole dimension: the widths of the sums hold."""
 
     async def body(self) -> None:
@@ -396,7 +396,7 @@ def with_gates(tokens: DecodeTokens, decay: int, beta: int) -> DecodeTokens:
 
 
 @pyuvm.test(**TIME_LIMIT)
-class gate_limits(DecodeCoreTest):  # noqa: N801
+class gate_limits(DecodeCoreTest):
     """Decay zero and one, beta zero and one, and a decay of 6.5e-12 at every token."""
 
     async def body(self) -> None:
@@ -449,7 +449,7 @@ class gate_limits(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class gates_far_out(DecodeCoreTest):  # noqa: N801
+class gates_far_out(DecodeCoreTest):
     """Gate inputs at the limits of their formats saturate the gates as the functions do."""
 
     async def body(self) -> None:
@@ -475,7 +475,7 @@ class gates_far_out(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class saturation_is_counted(DecodeCoreTest):  # noqa: N801
+class saturation_is_counted(DecodeCoreTest):
     """Values beyond the state's range are clamped and counted as the model counts them."""
 
     async def body(self) -> None:
@@ -494,7 +494,7 @@ class saturation_is_counted(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class value_exponents(DecodeCoreTest):  # noqa: N801
+class value_exponents(DecodeCoreTest):
     """Every exponent of v, from below the format's range to above it."""
 
     async def body(self) -> None:
@@ -506,7 +506,7 @@ class value_exponents(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class value_heads_use_their_key_head(DecodeCoreTest):  # noqa: N801
+class value_heads_use_their_key_head(DecodeCoreTest):
     """Value head h uses query/key head floor(h / ratio), and every key head is used."""
 
     async def body(self) -> None:
@@ -534,7 +534,7 @@ class value_heads_use_their_key_head(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class back_pressure(DecodeCoreTest):  # noqa: N801
+class back_pressure(DecodeCoreTest):
     """Each side stalls alone and all together; results do not depend on it."""
 
     async def body(self) -> None:
@@ -553,7 +553,7 @@ class back_pressure(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class starved_cycles_are_counted(DecodeCoreTest):  # noqa: N801
+class starved_cycles_are_counted(DecodeCoreTest):
     """Missing input is counted, input in time is not."""
 
     async def body(self) -> None:
@@ -574,7 +574,7 @@ class starved_cycles_are_counted(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class output_is_never_lost(DecodeCoreTest):  # noqa: N801
+class output_is_never_lost(DecodeCoreTest):
     """A sink that takes nothing for thousands of cycles gets every beat in the end."""
 
     async def body(self) -> None:
@@ -587,7 +587,7 @@ class output_is_never_lost(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class interrupted_runs(DecodeCoreTest):  # noqa: N801
+class interrupted_runs(DecodeCoreTest):
     """Reset (or flush, by option) at any cycle of any command; the next run equals a first one."""
 
     async def body(self) -> None:
@@ -624,7 +624,7 @@ class interrupted_runs(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class unused_contexts_are_clear(DecodeCoreTest):  # noqa: N801
+class unused_contexts_are_clear(DecodeCoreTest):
     """After reset every context is empty, whatever the memories hold."""
 
     async def body(self) -> None:
@@ -638,7 +638,7 @@ class unused_contexts_are_clear(DecodeCoreTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class coverage_closure(DecodeCoreTest):  # noqa: N801
+class coverage_closure(DecodeCoreTest):
     """Random commands and interrupts until every bin of the functional coverage was hit."""
 
     async def body(self) -> None:

@@ -118,7 +118,7 @@ class DecodeKernelTest(uvm_test):
 
 
 @pyuvm.test(**TIME_LIMIT)
-class random_runs(DecodeKernelTest):  # noqa: N801 - the class name is the test's name
+class random_runs(DecodeKernelTest):
     """Random runs, some illegal, with random stalls on every channel of every port."""
 
     async def body(self) -> None:
@@ -129,7 +129,7 @@ class random_runs(DecodeKernelTest):  # noqa: N801 - the class name is the test'
 
 
 @pyuvm.test(**TIME_LIMIT)
-class registers_hold_arguments(DecodeKernelTest):  # noqa: N801
+class registers_hold_arguments(DecodeKernelTest):
     """Arguments read back as written; the register model predicts every access."""
 
     async def body(self) -> None:
@@ -159,7 +159,7 @@ class registers_hold_arguments(DecodeKernelTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class sequence_in_pieces(DecodeKernelTest):  # noqa: N801
+class sequence_in_pieces(DecodeKernelTest):
     """A sequence over several runs equals it in one, also with other contexts in between."""
 
     async def body(self) -> None:
@@ -186,7 +186,7 @@ class sequence_in_pieces(DecodeKernelTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class memory_errors(DecodeKernelTest):  # noqa: N801
+class memory_errors(DecodeKernelTest):
     """An error answer at any beat of any port: status, lost context, recovery to the bit."""
 
     async def body(self) -> None:
@@ -230,7 +230,7 @@ class memory_errors(DecodeKernelTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class bad_state_is_refused(DecodeKernelTest):  # noqa: N801
+class bad_state_is_refused(DecodeKernelTest):
     """A loaded scale out of range loses the context until it is cleared or loaded."""
 
     async def body(self) -> None:
@@ -248,7 +248,7 @@ class bad_state_is_refused(DecodeKernelTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class time_outs(DecodeKernelTest):  # noqa: N801
+class time_outs(DecodeKernelTest):
     """A memory that stops answering: TIMEOUT; the run after that equals a first one."""
 
     async def body(self) -> None:
@@ -285,7 +285,7 @@ class time_outs(DecodeKernelTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class reset_in_run(DecodeKernelTest):  # noqa: N801
+class reset_in_run(DecodeKernelTest):
     """Reset at any cycle of any run; the next run equals the first one after power-up."""
 
     async def body(self) -> None:
@@ -308,7 +308,7 @@ class reset_in_run(DecodeKernelTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class done_comes_after_the_last_answer(DecodeKernelTest):  # noqa: N801
+class done_comes_after_the_last_answer(DecodeKernelTest):
     """Answers of writes that come 200 cycles late delay done; memory is whole at done."""
 
     async def body(self) -> None:
@@ -327,7 +327,7 @@ class done_comes_after_the_last_answer(DecodeKernelTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class counters_can_be_read_in_a_run(DecodeKernelTest):  # noqa: N801
+class counters_can_be_read_in_a_run(DecodeKernelTest):
     """Registers answer while a run is going on, and counters only grow."""
 
     async def body(self) -> None:
@@ -355,7 +355,7 @@ class counters_can_be_read_in_a_run(DecodeKernelTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class queued_runs(DecodeKernelTest):  # noqa: N801
+class queued_runs(DecodeKernelTest):
     """The next run is written and started while one runs; it begins after continue."""
 
     async def body(self) -> None:
@@ -384,7 +384,7 @@ class queued_runs(DecodeKernelTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class commands_use_only_their_pointers(DecodeKernelTest):  # noqa: N801
+class commands_use_only_their_pointers(DecodeKernelTest):
     """Pointers that a command does not use may be anything, and are not touched."""
 
     async def body(self) -> None:
@@ -405,7 +405,7 @@ class commands_use_only_their_pointers(DecodeKernelTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class coverage_closure(DecodeKernelTest):  # noqa: N801
+class coverage_closure(DecodeKernelTest):
     """Random runs and faults until every bin of the functional coverage was hit."""
 
     async def body(self) -> None:

@@ -257,7 +257,7 @@ class IndexGeneratorTest(uvm_test):
 
 
 @pyuvm.test(**TIME_LIMIT)
-class dense_lists(IndexGeneratorTest):  # noqa: N801 - cocotb takes the class name as the test's name
+class dense_lists(IndexGeneratorTest):
     """Dense mode lists every causal pair; option ``lists``."""
 
     async def scenario(self) -> None:
@@ -281,7 +281,7 @@ class dense_lists(IndexGeneratorTest):  # noqa: N801 - cocotb takes the class na
 
 
 @pyuvm.test(**TIME_LIMIT)
-class random_runs(IndexGeneratorTest):  # noqa: N801
+class random_runs(IndexGeneratorTest):
     """Random prompts and settings; options ``runs``, ``blocks`` and, to fix it, ``limit``."""
 
     async def scenario(self) -> None:
@@ -293,7 +293,7 @@ class random_runs(IndexGeneratorTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class shortest_prompts(IndexGeneratorTest):  # noqa: N801
+class shortest_prompts(IndexGeneratorTest):
     """Prompts of a token to three blocks at full speed: every step is at its shortest."""
 
     async def scenario(self) -> None:
@@ -313,7 +313,7 @@ class shortest_prompts(IndexGeneratorTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class overflowing_maps(IndexGeneratorTest):  # noqa: N801
+class overflowing_maps(IndexGeneratorTest):
     """Maps up to the largest, and one block more; option ``runs``."""
 
     async def scenario(self) -> None:
@@ -335,7 +335,7 @@ class overflowing_maps(IndexGeneratorTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class reset_in_run(IndexGeneratorTest):  # noqa: N801
+class reset_in_run(IndexGeneratorTest):
     """After a reset at any cycle the unit is as new; option ``resets``."""
 
     async def scenario(self) -> None:
@@ -366,7 +366,7 @@ class reset_in_run(IndexGeneratorTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class cycles_beside_tiles(IndexGeneratorTest):  # noqa: N801
+class cycles_beside_tiles(IndexGeneratorTest):
     """From the last row of the last tile to the list; options ``blocks``, ``group``, ``most``.
 
     ``most`` has the cycles that are allowed, for vertical-slash and for query-aware heads.

@@ -147,7 +147,7 @@ class UnitTest(uvm_test):
 
 
 @pyuvm.test(**TIME_LIMIT)
-class row_scores(UnitTest):  # noqa: N801 - cocotb takes the class name as the test's name
+class row_scores(UnitTest):
     """``index_scores``: every vertical and slash score of random rows."""
 
     inputs = ("row_valid", "start", "vertical_read", "slash_read")
@@ -233,7 +233,7 @@ class row_scores(UnitTest):  # noqa: N801 - cocotb takes the class name as the t
 
 
 @pyuvm.test(**TIME_LIMIT)
-class pooled_blocks(UnitTest):  # noqa: N801
+class pooled_blocks(UnitTest):
     """``index_pooling``: mantissas and scale of every block of random prompts."""
 
     inputs = ("beat_valid", "clear")
@@ -318,7 +318,7 @@ class pooled_blocks(UnitTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class dot_scores(UnitTest):  # noqa: N801
+class dot_scores(UnitTest):
     """``index_dot``: scores of random pooled vectors, with both saturations and left shifts."""
 
     inputs = ("key_valid", "query_valid", "clear", "start")
@@ -383,7 +383,7 @@ class dot_scores(UnitTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class softmax_rows(UnitTest):  # noqa: N801
+class softmax_rows(UnitTest):
     """``index_softmax``: every share of random rows that follow each other closely."""
 
     inputs = ("score_valid", "clear")
@@ -431,7 +431,7 @@ class softmax_rows(UnitTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class divergences(UnitTest):  # noqa: N801
+class divergences(UnitTest):
     """``index_divergence``: equal to the last bit, also of equal and of disjoint distributions."""
 
     inputs = ("estimate_valid", "start")
@@ -490,7 +490,7 @@ class divergences(UnitTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class thresholds(UnitTest):  # noqa: N801
+class thresholds(UnitTest):
     """``index_threshold``: counts and marks, of entries of which many are equal."""
 
     inputs = ("start",)

@@ -256,7 +256,7 @@ class JobReaderTest(uvm_test):
 
 
 @pyuvm.test(**TIME_LIMIT)
-class random_lists(JobReaderTest):  # noqa: N801 - cocotb takes the class name as the test's name
+class random_lists(JobReaderTest):
     """Legal lists of random shape and density with random stalls; ``lists`` of them."""
 
     async def scenario(self) -> None:
@@ -268,7 +268,7 @@ class random_lists(JobReaderTest):  # noqa: N801 - cocotb takes the class name a
 
 
 @pyuvm.test(**TIME_LIMIT)
-class broken_lists(JobReaderTest):  # noqa: N801
+class broken_lists(JobReaderTest):
     """Lists with each fault, ``rounds`` of each; sometimes a legal list in between."""
 
     async def scenario(self) -> None:
@@ -287,7 +287,7 @@ class broken_lists(JobReaderTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class full_rate(JobReaderTest):  # noqa: N801
+class full_rate(JobReaderTest):
     """Without stalls a job is given every cycle, and the first after the stated latency."""
 
     async def scenario(self) -> None:
@@ -316,7 +316,7 @@ class full_rate(JobReaderTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class blocked_ports(JobReaderTest):  # noqa: N801
+class blocked_ports(JobReaderTest):
     """Jobs or visits that nobody takes do not hold up the others, and none is lost."""
 
     async def scenario(self) -> None:
@@ -354,7 +354,7 @@ class blocked_ports(JobReaderTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class most_uses(JobReaderTest):  # noqa: N801
+class most_uses(JobReaderTest):
     """The longest prompt of eight heads, all on block 0: the greatest use, and wide counts."""
 
     async def scenario(self) -> None:
@@ -372,7 +372,7 @@ class most_uses(JobReaderTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class reset_in_list(JobReaderTest):  # noqa: N801
+class reset_in_list(JobReaderTest):
     """After a reset at any cycle the reader is as new."""
 
     async def scenario(self) -> None:

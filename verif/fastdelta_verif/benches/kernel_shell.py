@@ -238,7 +238,7 @@ class ShellTest(KernelTest):
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
-class random_runs(ShellTest):  # noqa: N801 - cocotb takes the class name as the test's name
+class random_runs(ShellTest):
     """Commands on all contexts with random stalls: memory, counters, bursts, result block."""
 
     async def scenario(self) -> None:
@@ -252,7 +252,7 @@ class random_runs(ShellTest):  # noqa: N801 - cocotb takes the class name as the
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
-class refusals(ShellTest):  # noqa: N801
+class refusals(ShellTest):
     """Every check with its code, in their order; what is refused changes nothing."""
 
     async def scenario(self) -> None:
@@ -313,7 +313,7 @@ class refusals(ShellTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
-class zero_tokens(ShellTest):  # noqa: N801
+class zero_tokens(ShellTest):
     """No tokens: no access but the result block, state unchanged, done."""
 
     async def scenario(self) -> None:
@@ -325,7 +325,7 @@ class zero_tokens(ShellTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
-class memory_errors(ShellTest):  # noqa: N801
+class memory_errors(ShellTest):
     """SLVERR and DECERR on each port: code, lost context, recovery; other contexts unharmed."""
 
     async def fail(self, run: Run, port: str, status: Status) -> None:
@@ -440,7 +440,7 @@ class memory_errors(ShellTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
-class time_outs(ShellTest):  # noqa: N801
+class time_outs(ShellTest):
     """A channel that stops: code TIMEOUT, done when memory has answered; the next run is whole."""
 
     async def scenario(self) -> None:
@@ -539,7 +539,7 @@ class time_outs(ShellTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
-class control_protocol(ShellTest):  # noqa: N801
+class control_protocol(ShellTest):
     """ap_ctrl_chain: start, ready, done, continue, a queued run, the interrupt registers."""
 
     async def scenario(self) -> None:
@@ -637,7 +637,7 @@ class control_protocol(ShellTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
-class reset_in_run(ShellTest):  # noqa: N801
+class reset_in_run(ShellTest):
     """Reset at any cycle of a run: then every run is equal to one after power-up."""
 
     async def scenario(self) -> None:
@@ -669,7 +669,7 @@ class reset_in_run(ShellTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=5, timeout_unit="ms")
-class start_latency(ShellTest):  # noqa: N801
+class start_latency(ShellTest):
     """From the start bit to the first requests, and from the last answer to done."""
 
     async def scenario(self) -> None:

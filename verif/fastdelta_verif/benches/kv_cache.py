@@ -340,7 +340,7 @@ class KVCacheTest(uvm_test):
 
 
 @pyuvm.test(**TIME_LIMIT)
-class random_lists(KVCacheTest):  # noqa: N801 - cocotb takes the class name as the test's name
+class random_lists(KVCacheTest):
     """KV heads of random job lists and thresholds with random stalls; ``heads`` of them."""
 
     async def scenario(self) -> None:
@@ -362,7 +362,7 @@ class random_lists(KVCacheTest):  # noqa: N801 - cocotb takes the class name as 
 
 
 @pyuvm.test(**TIME_LIMIT)
-class on_and_off(KVCacheTest):  # noqa: N801
+class on_and_off(KVCacheTest):
     """Whole lists with the cache on take fewer blocks from memory, give the same, and end empty."""
 
     async def scenario(self) -> None:
@@ -385,7 +385,7 @@ class on_and_off(KVCacheTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class index_visits(KVCacheTest):  # noqa: N801
+class index_visits(KVCacheTest):
     """Visits for K alone, ascending and twice, ask for K only and leave the cache as it was."""
 
     async def scenario(self) -> None:
@@ -404,7 +404,7 @@ class index_visits(KVCacheTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class full_rate(KVCacheTest):  # noqa: N801
+class full_rate(KVCacheTest):
     """With visits known ahead each output has a beat a cycle, from memory and from lines."""
 
     async def scenario(self) -> None:
@@ -446,7 +446,7 @@ class full_rate(KVCacheTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class latency(KVCacheTest):  # noqa: N801
+class latency(KVCacheTest):
     """An idle unit takes the cycles that its header states."""
 
     async def scenario(self) -> None:
@@ -474,7 +474,7 @@ class latency(KVCacheTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class blocked_outputs(KVCacheTest):  # noqa: N801
+class blocked_outputs(KVCacheTest):
     """K that nobody takes leaves V going as far as the queue, and the other way round."""
 
     async def scenario(self) -> None:
@@ -495,7 +495,7 @@ class blocked_outputs(KVCacheTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class reset_in_list(KVCacheTest):  # noqa: N801
+class reset_in_list(KVCacheTest):
     """After a reset at any cycle, and the start of a KV head, the cache is as new."""
 
     async def scenario(self) -> None:

@@ -146,7 +146,7 @@ class MacArrayTest(uvm_test):
 
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
-class all_products(MacArrayTest):  # noqa: N801 - cocotb takes the class name as the test's name
+class all_products(MacArrayTest):
     """Every pair of signed bytes, as tasks of one step."""
 
     async def scenario(self) -> None:
@@ -163,7 +163,7 @@ class all_products(MacArrayTest):  # noqa: N801 - cocotb takes the class name as
 
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
-class random_tasks(MacArrayTest):  # noqa: N801
+class random_tasks(MacArrayTest):
     """Random tasks with all modes of gaps between steps and between drained columns."""
 
     async def scenario(self) -> None:
@@ -176,7 +176,7 @@ class random_tasks(MacArrayTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
-class longest_extremes(MacArrayTest):  # noqa: N801
+class longest_extremes(MacArrayTest):
     """The largest sums of either sign over the longest task do not wrap."""
 
     async def scenario(self) -> None:

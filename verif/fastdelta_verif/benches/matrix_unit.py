@@ -366,7 +366,7 @@ class MatrixUnitTest(uvm_test):
 
 
 @pyuvm.test(**TIME_LIMIT)
-class random_tasks(MatrixUnitTest):  # noqa: N801 - cocotb takes the class name as the test's name
+class random_tasks(MatrixUnitTest):
     """Mixed kinds and depths with random stalls of tasks and results; ``tasks`` of them."""
 
     async def scenario(self) -> None:
@@ -382,7 +382,7 @@ class random_tasks(MatrixUnitTest):  # noqa: N801 - cocotb takes the class name 
 
 
 @pyuvm.test(**TIME_LIMIT)
-class extremes(MatrixUnitTest):  # noqa: N801
+class extremes(MatrixUnitTest):
     """All operands -128, at depth 256 and at the greatest depth."""
 
     async def scenario(self) -> None:
@@ -397,7 +397,7 @@ class extremes(MatrixUnitTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class utilisation(MatrixUnitTest):  # noqa: N801
+class utilisation(MatrixUnitTest):
     """With free drains the servers are busy; ``jobs`` of ``pattern``, pairs of kind and steps."""
 
     async def scenario(self) -> None:
@@ -421,7 +421,7 @@ class utilisation(MatrixUnitTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class latency(MatrixUnitTest):  # noqa: N801
+class latency(MatrixUnitTest):
     """An idle unit takes the cycles that its header states, for tasks of one step and of more."""
 
     async def scenario(self) -> None:
@@ -450,7 +450,7 @@ class latency(MatrixUnitTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class blocked_port(MatrixUnitTest):  # noqa: N801
+class blocked_port(MatrixUnitTest):
     """A closed port keeps its results; all older ones leave by the other, and none is lost."""
 
     async def scenario(self) -> None:
@@ -472,7 +472,7 @@ class blocked_port(MatrixUnitTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class reset_in_task(MatrixUnitTest):  # noqa: N801
+class reset_in_task(MatrixUnitTest):
     """After a reset at any cycle the unit is as new."""
 
     async def scenario(self) -> None:

@@ -155,7 +155,7 @@ class RealKernelTest(PrefillKernelTest):
 
 
 @pyuvm.test(**TIME_LIMIT)
-class random_runs(RealKernelTest):  # noqa: N801 - cocotb takes the class name as the test's name
+class random_runs(RealKernelTest):
     """All modes, ragged lengths, groups, windows, cache on and off, random stalls."""
 
     async def scenario(self) -> None:
@@ -171,7 +171,7 @@ class random_runs(RealKernelTest):  # noqa: N801 - cocotb takes the class name a
 
 
 @pyuvm.test(**TIME_LIMIT)
-class one_prompt_many_ways(RealKernelTest):  # noqa: N801
+class one_prompt_many_ways(RealKernelTest):
     """The cache, the window and where the list comes from change no output."""
 
     async def scenario(self) -> None:
@@ -213,7 +213,7 @@ class one_prompt_many_ways(RealKernelTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class limits_of_shape(RealKernelTest):  # noqa: N801
+class limits_of_shape(RealKernelTest):
     """One token, one block, a ragged last token, the longest prompt, the largest group."""
 
     async def scenario(self) -> None:
@@ -237,7 +237,7 @@ class limits_of_shape(RealKernelTest):  # noqa: N801
 
 
 @pyuvm.test(**TIME_LIMIT)
-class interruptions(RealKernelTest):  # noqa: N801
+class interruptions(RealKernelTest):
     """Errors, time-outs, broken lists and resets at any time; the next run is as the model says."""
 
     async def scenario(self) -> None:

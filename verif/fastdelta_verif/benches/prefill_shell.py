@@ -96,7 +96,7 @@ class PrefillShellTest(PrefillKernelTest):
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
-class random_runs(PrefillShellTest):  # noqa: N801 - cocotb takes the class name as the test's name
+class random_runs(PrefillShellTest):
     """All modes and shapes with random stalls: memory, counters, bursts, result block."""
 
     async def scenario(self) -> None:
@@ -119,7 +119,7 @@ class random_runs(PrefillShellTest):  # noqa: N801 - cocotb takes the class name
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
-class refusals(PrefillShellTest):  # noqa: N801
+class refusals(PrefillShellTest):
     """Every check with its code, in their order; what is refused changes nothing."""
 
     async def scenario(self) -> None:
@@ -220,7 +220,7 @@ class refusals(PrefillShellTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
-class list_faults(PrefillShellTest):  # noqa: N801
+class list_faults(PrefillShellTest):
     """Job lists that are wrong, or too long for their room: code, no access beyond the room."""
 
     async def scenario(self) -> None:
@@ -308,7 +308,7 @@ class list_faults(PrefillShellTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
-class memory_errors(PrefillShellTest):  # noqa: N801
+class memory_errors(PrefillShellTest):
     """SLVERR and DECERR at any beat of any port: code, the run stops, the next run is whole."""
 
     async def scenario(self) -> None:
@@ -372,7 +372,7 @@ class memory_errors(PrefillShellTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
-class time_outs(PrefillShellTest):  # noqa: N801
+class time_outs(PrefillShellTest):
     """A channel that stops: code TIMEOUT, done when memory has answered; the next run is whole."""
 
     async def scenario(self) -> None:
@@ -430,7 +430,7 @@ class time_outs(PrefillShellTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
-class control_protocol(PrefillShellTest):  # noqa: N801
+class control_protocol(PrefillShellTest):
     """ap_ctrl_chain: start, ready, done, continue, a queued run, the interrupt registers."""
 
     async def scenario(self) -> None:
@@ -566,7 +566,7 @@ class control_protocol(PrefillShellTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=20, timeout_unit="ms")
-class reset_in_run(PrefillShellTest):  # noqa: N801
+class reset_in_run(PrefillShellTest):
     """Reset at any cycle of a run: then every run is equal to one after power-up."""
 
     async def scenario(self) -> None:
@@ -594,7 +594,7 @@ class reset_in_run(PrefillShellTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=5, timeout_unit="ms")
-class block_rate(PrefillShellTest):  # noqa: N801
+class block_rate(PrefillShellTest):
     """From the start to the first request; blocks that follow each other at a latency of 64."""
 
     async def scenario(self) -> None:

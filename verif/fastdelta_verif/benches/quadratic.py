@@ -25,7 +25,7 @@ TIME_LIMIT = {"timeout_time": 20, "timeout_unit": "ms"}
 
 
 @pyuvm.test(**TIME_LIMIT)
-class every_segment(uvm_test):  # noqa: N801 - the name of the test
+class every_segment(uvm_test):
     """Both ends and the middle of every segment, and random arguments, one a cycle."""
 
     def build_phase(self) -> None:

@@ -129,7 +129,7 @@ class BufferTest(uvm_test):
 
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
-class random_stalls(BufferTest):  # noqa: N801 - cocotb takes the class name as the test's name
+class random_stalls(BufferTest):
     """Every mode of stalls at the source against every mode at the sink."""
 
     async def scenario(self) -> None:
@@ -145,7 +145,7 @@ class random_stalls(BufferTest):  # noqa: N801 - cocotb takes the class name as 
 
 
 @pyuvm.test(timeout_time=1, timeout_unit="ms")
-class full_rate(BufferTest):  # noqa: N801
+class full_rate(BufferTest):
     """Without stalls a beat goes in and comes out each cycle, after the stated latency."""
 
     async def scenario(self) -> None:
@@ -159,7 +159,7 @@ class full_rate(BufferTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=1, timeout_unit="ms")
-class capacity(BufferTest):  # noqa: N801
+class capacity(BufferTest):
     """A blocked buffer takes its capacity and no more, and loses nothing."""
 
     async def scenario(self) -> None:
@@ -179,7 +179,7 @@ class capacity(BufferTest):  # noqa: N801
 
 
 @pyuvm.test(timeout_time=1, timeout_unit="ms")
-class emptied(BufferTest):  # noqa: N801
+class emptied(BufferTest):
     """Reset, and flush where there is one, in the middle of a transfer leave an empty buffer."""
 
     async def scenario(self) -> None:

@@ -73,7 +73,7 @@ class Environment(uvm_env):
 
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
-class copy(uvm_test):  # noqa: N801 - cocotb takes the class name as the test's name
+class copy(uvm_test):
     """Random beats with random stalls on both sides; ``beats`` of them."""
 
     def build_phase(self) -> None:

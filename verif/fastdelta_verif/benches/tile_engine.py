@@ -548,25 +548,25 @@ class UtilisationScenario(TileEngineTest):
 
 
 @pyuvm.test(**TIME_LIMIT)
-class attention(AttentionScenario):  # noqa: N801 - the name of the test
+class attention(AttentionScenario):
     """Outputs of random prompts to the bit."""
 
 
 @pyuvm.test(**TIME_LIMIT)
-class statistics(StatisticsScenario):  # noqa: N801
+class statistics(StatisticsScenario):
     """Row statistics, pooled fetches and outputs to the bit."""
 
 
 @pyuvm.test(**TIME_LIMIT)
-class reset_in_work(ResetScenario):  # noqa: N801
+class reset_in_work(ResetScenario):
     """Works as new after a reset in the middle of tiles."""
 
 
 @pyuvm.test(**TIME_LIMIT)
-class utilisation(UtilisationScenario):  # noqa: N801
+class utilisation(UtilisationScenario):
     """Share of steps over a prompt."""
 
 
 @pyuvm.test(**TIME_LIMIT)
-class slow_outputs(SlowOutputScenario):  # noqa: N801
+class slow_outputs(SlowOutputScenario):
     """Outputs of a slot are not touched before they have left."""

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fastdelta.arrays import Words
 from fastdelta.errors import RangeError, ShapeError
 from fastdelta.prefill import job_lists
-from fastdelta.reference.job_reader_model import ListShape, Reading, Words, read_job_list
+from fastdelta.reference.job_reader_model import ListShape, Reading, read_job_list
 from fastdelta.reference.sparse_index import IndexSet
 from fastdelta_verif.job_lists import (
     FAULTS,

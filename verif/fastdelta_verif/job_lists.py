@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastdelta.reference.job_reader_model import LAST_JOB, ListShape, Words, padded
+from fastdelta.arrays import Words
+from fastdelta.reference.job_reader_model import LAST_JOB, ListShape, padded
 
 Pair = tuple[int, int, int]  # head, query block, KV block
 

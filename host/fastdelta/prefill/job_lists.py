@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from fastdelta.arrays import Bytes, byte_buffer
+from fastdelta.arrays import Bytes, Words, byte_buffer
 from fastdelta.errors import RangeError, ShapeError
 from fastdelta.reference.fixed_point import IntArray
 from fastdelta.reference.sparse_index import BoolArray, IndexSet
@@ -23,8 +23,6 @@ DIVERGENCE_STEP = 2.0**-31
 
 MAX_LIST_BLOCKS = 1 << 12
 MAX_LIST_GROUP = 1 << 3
-
-Words = npt.NDArray[np.uint32]
 
 _QUERY, _HEAD, _LAST = 12, 24, 28  # lowest bit of each field; the KV block is at bit 0
 _BLOCK_MASK, _HEAD_MASK = MAX_LIST_BLOCKS - 1, MAX_LIST_GROUP - 1

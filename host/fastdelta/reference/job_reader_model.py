@@ -10,17 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
+from fastdelta.arrays import Words
 from fastdelta.errors import RangeError, ShapeError
 
 SECTION_WORDS = 16  # sections are padded to multiples of these
 HEADER_WORDS = 16
 LAST_JOB = 1 << 28
 RESERVED = 0xE800_0000
-
-Words = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ import pyuvm
 from cocotb.triggers import Timer
 from pyuvm import uvm_test
 
-from fastdelta.prefill.job_lists import Words, make_job_lists
+from fastdelta.arrays import Words
+from fastdelta.prefill.job_lists import make_job_lists
 from fastdelta.reference.index_model import IndexParameters
 from fastdelta.reference.sparse_index import IndexSet
 from fastdelta.shapes import PrefillShape

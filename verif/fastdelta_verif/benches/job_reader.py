@@ -15,7 +15,8 @@ import pyuvm
 from cocotb.triggers import Timer
 from pyuvm import uvm_monitor, uvm_test
 
-from fastdelta.reference.job_reader_model import Job, ListShape, Words, padded, read_job_list
+from fastdelta.arrays import Words
+from fastdelta.reference.job_reader_model import Job, ListShape, padded, read_job_list
 from fastdelta_verif.agents.clock_domain import ClockDomain
 from fastdelta_verif.agents.handshake import CLOSED, THROTTLES
 from fastdelta_verif.agents.ports import Fields, PortSink, RequestedBeats, Transfer

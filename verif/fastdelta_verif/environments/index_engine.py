@@ -13,7 +13,8 @@ import cocotb
 import numpy as np
 from pyuvm import uvm_component
 
-from fastdelta.prefill.job_lists import Words, make_job_lists
+from fastdelta.arrays import Words
+from fastdelta.prefill.job_lists import make_job_lists
 from fastdelta.prefill.packing import block_contents, pack_keys, pack_queries
 from fastdelta.prefill.quantise import quantise_prompt
 from fastdelta.reference.index_model import (

@@ -46,7 +46,8 @@ demo: setup ## language models on the simulated card: one continues a text, one 
 
 .PHONY: test
 test: packages setup lint overlays-check ## lint, overlays, then every test but the longer proofs
-	$(BIN)/pytest -n $(PYTEST_WORKERS) -m 'not formal'
+	$(BIN)/pytest -n $(PYTEST_WORKERS) -m 'not formal and not alone'
+	$(BIN)/pytest -m alone
 
 .PHONY: formal
 formal: $(VENV) ## proofs of the cells with SymbiYosys, MyHDL twins, and faults that must break them

@@ -406,9 +406,15 @@ class TestFaults:
         assert not card.board.wait(numbers[0], 0.05)
         with pytest.raises(SimulationError, match="has not ended"):
             card.board.forget(numbers[0])
+        assert card.board.take(numbers[0]) is None
         card.board.reset(0)
         states = [card.board.command(number).state for number in numbers]
         assert states == [CommandState.ABORTED] * 3
+        taken = card.board.take(numbers[0])
+        assert taken is not None
+        assert taken.state is CommandState.ABORTED
+        with pytest.raises(SimulationError, match="there is no command"):
+            card.board.command(numbers[0])
         assert card.check(64).cycles == first
 
     @pytest.mark.parametrize("at", range(0, 400, 57))

@@ -126,6 +126,7 @@ def test_too_few_tokens_are_refused() -> None:
         bench_decode(DecodeShape(**SMALL), clock_mhz=0)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 def test_host_overhead_of_the_full_shape_meets_its_bound() -> None:
     shape = DecodeShape()

@@ -440,6 +440,21 @@ class TestFailures:
         with pytest.raises(CommandError, match="was reset while"):
             handle.wait()
 
+    def test_two_threads_may_wait_for_one_command(
+        self, opened: Open, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        card = VectorAdd(opened())
+        handle = card.unit.start(*card.arguments())
+        wait = card.device.board.wait
+
+        def wait_after_the_other(number: int, seconds: float) -> bool:
+            while not handle.done:
+                pass
+            return wait(number, seconds)
+
+        monkeypatch.setattr(card.device.board, "wait", wait_after_the_other)
+        handle.wait()
+
     def test_violations_of_axi_fail_a_call(self, opened: Open) -> None:
         card = VectorAdd(opened())
         with pytest.raises(CommandError, match="done before 1 of its writes were answered"):

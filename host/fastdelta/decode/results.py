@@ -45,6 +45,9 @@ class KernelCounters:
         return KernelCounters(*(one + another for one, another in pairs))
 
 
+NO_COUNTERS = KernelCounters()  # made once: making one costs a call of one token a microsecond
+
+
 class ResultBlock(NamedTuple):
     """The 128 bytes that the kernel writes when a run ends.
 

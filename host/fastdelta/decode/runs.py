@@ -18,9 +18,9 @@ import numpy.typing as npt
 from fastdelta.arrays import Bytes, Words, checksum
 from fastdelta.boards import Board, DeviceBuffer, Kernel, Run
 from fastdelta.decode.results import (
+    NO_COUNTERS,
     RESULT_BLOCK_BYTES,
     RESULT_MAGIC,
-    KernelCounters,
     ResultBlock,
     status_name,
 )
@@ -158,7 +158,7 @@ class DecodeCall(Call):
         self.command = command
         self.context = context
         self.tokens = 0
-        self.counters = KernelCounters()
+        self.counters = NO_COUNTERS
 
     def add(self, block: ResultBlock, seconds: Seconds) -> None:
         """Add what a good run returned."""

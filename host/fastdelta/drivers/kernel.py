@@ -39,13 +39,13 @@ class PynqRun:
     def wait(self, seconds: float) -> bool:
         """Wait until the run has ended, but no longer than `seconds`; say whether it has."""
         handle = self._handle
-        if not handle.done:
-            if isinstance(handle, ErtWaitHandle):
+        if isinstance(handle, ErtWaitHandle):
+            if not handle.done:
                 # PYNQ's own wait has no time-out; this is one turn of its loop.
                 handle.device._handle_events(int(seconds * 1000))
-            else:
-                with suppress(RuntimeError):  # `failure` says what went wrong
-                    handle.wait(seconds)
+        elif seconds > 0:
+            with suppress(RuntimeError):  # `failure` says what went wrong
+                handle.wait(seconds)
         return bool(handle.done)
 
     @property

@@ -214,7 +214,7 @@ class SimWaitHandle:
             If it failed.
         """
         seconds = self.device.timeout_seconds if timeout is None else timeout
-        if not self._poll():
+        if self._buffer is not None:
             self.device._wait_for(self._number, seconds)
             if not self._poll():
                 raise CommandTimeoutError(
@@ -245,8 +245,8 @@ class SimWaitHandle:
         with self._lock:
             if self._buffer is None:
                 return True
-            command = self.device._command(self._number)
-            if command is not None and not command.state.ended:
+            ended, command = self.device._take(self._number)
+            if not ended:
                 return False
             self.command = command
             self.failure = self.device._failure(command)
@@ -709,16 +709,19 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
 
     # Commands
 
-    def _command(self, number: int) -> Command | None:
-        """Return what is known of a command, None if the card was closed or loaded anew."""
+    def _take(self, number: int) -> tuple[bool, Command | None]:
+        """Say whether a command has ended, and what is known of it then.
+
+        That is nothing if the card was closed or loaded anew.
+        """
         with self._lock:
             if self._board is None or number not in self._active:
-                return None
-            command = self._board.command(number)
-            if command.state.ended:
-                del self._active[number]
-                self._board.forget(number)
-            return command
+                return True, None
+            command = self._board.take(number)
+            if command is None:
+                return False, None
+            del self._active[number]
+            return True, command
 
     def _wait_for(self, number: int, seconds: float) -> None:
         with self._lock:
@@ -727,7 +730,8 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
             try:
                 board.wait(number, seconds)
             except SimulationError:
-                if not board.closed:
+                # Another thread may have taken the end of the command, or closed the card.
+                if number in self._active and not board.closed:
                     raise
 
     def _abandon_commands(self) -> list[int]:

@@ -426,6 +426,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, Sequence[Any]]]] = {
     "fd_wait_any": (c_int64, (c_void_p, c_int64, c_double)),
     "fd_command_info": (c_int, (c_void_p, c_int64, POINTER(_CommandStruct))),
     "fd_command_forget": (c_int, (c_void_p, c_int64)),
+    "fd_command_take": (c_int, (c_void_p, c_int64, POINTER(_CommandStruct))),
     "fd_last_command": (c_int, (c_void_p, c_int, POINTER(_CommandStruct))),
     "fd_reset": (c_int, (c_void_p, c_int)),
     "fd_abandon": (c_int, (c_void_p, c_int)),
@@ -572,7 +573,9 @@ class SimulatedBoard:
         self._process = os.getpid()
         self._finalizer = weakref.finalize(self, release, library, board, self._process)
         self._calls = 0  # in the library now; closing waits until there are none
-        self._calls_changed = threading.Condition()
+        # Entered by its own name: a condition's methods are Python, and every call enters it twice.
+        self._calls_lock = threading.Lock()
+        self._calls_changed = threading.Condition(self._calls_lock)
         self._ports: list[dict[str, int]] = []
         self._port_bytes: list[dict[str, int]] = []
 
@@ -593,7 +596,7 @@ class SimulatedBoard:
         )
 
     def _call(self, name: str, *arguments: Any) -> int:
-        with self._calls_changed:
+        with self._calls_lock:
             board = self._board
             if board is None:
                 raise SimulationError("the simulated card is closed; open it again")
@@ -608,7 +611,7 @@ class SimulatedBoard:
                 raise SimulationError(self._library.fd_last_error().decode())
             return result
         finally:
-            with self._calls_changed:
+            with self._calls_lock:
                 self._calls -= 1
                 if self._board is None:
                     self._calls_changed.notify_all()
@@ -792,6 +795,12 @@ class SimulatedBoard:
     def forget(self, command: int) -> None:
         """Free what is kept of an ended command."""
         self._call("fd_command_forget", command)
+
+    def take(self, command: int) -> Command | None:
+        """Return what is known of an ended command and forget it; None: it has not ended."""
+        info = _CommandStruct()
+        ended = self._call("fd_command_take", command, byref(info))
+        return self._described(info) if ended else None
 
     def reset(self, unit: str | int) -> None:
         """Reset a compute unit; its commands are aborted. Device memory stays as it is."""

@@ -286,14 +286,22 @@ int fd_command_info(fd_board* board, int64_t id, fd_command* info) {
     });
 }
 
+int fd_command_take(fd_board* board, int64_t id, fd_command* info) {
+    return guarded([&] {
+        if (fd_command_info(board, id, info) != 0) return -1;
+        if (info->state == FD_QUEUED || info->state == FD_RUNNING) return 0;
+        const std::lock_guard lock(board->mutex);
+        board->commands.erase(id);
+        return 1;
+    });
+}
+
 int fd_command_forget(fd_board* board, int64_t id) {
     return guarded([&] {
         fd_command info;
-        if (fd_command_info(board, id, &info) != 0) return -1;
-        if (info.state == FD_QUEUED || info.state == FD_RUNNING) throw std::logic_error("the command has not ended");
-        const std::lock_guard lock(board->mutex);
-        board->commands.erase(id);
-        return 0;
+        const int taken = fd_command_take(board, id, &info);
+        if (taken == 0) throw std::logic_error("the command has not ended");
+        return taken == 1 ? 0 : -1;
     });
 }
 

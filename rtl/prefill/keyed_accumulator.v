@@ -10,7 +10,10 @@
 //   word_granted is high and word follows one cycle later.
 // Latency: last column to tile_done 4 cycles. Throughput: one column of BLOCK rows a cycle, 2 cycles
 //   between tiles.
-// Limits: A has 48 bits, of which 12 are guard bits: |PV| <= 2^22 over 2^13 tiles.
+// Limits: A has 48 bits, of which 12 are guard bits: |PV| <= 2^22 over 2^13 tiles. Of s_values_sums and
+//   of PV only 24 bits are looked at. A shift of 48 or more leaves 0.
+// Structure: a shift goes in steps of 4:1 selections, with one bit below for rounding. The last step
+//   of the old value is part of the sum's look-up tables, so it comes after the registers.
 `default_nettype none
 
 module keyed_accumulator #(
@@ -53,17 +56,19 @@ module keyed_accumulator #(
   localparam [CHANNEL_WIDTH-1:0] LAST = LAST_32[CHANNEL_WIDTH-1:0];
   localparam ADDRESS_WIDTH = SLOT_WIDTH + CHANNEL_WIDTH;
 
-  // 16 bits a row: {join, keep}, each in 8.
-  reg [BLOCK*16-1:0] shifts[0:7];
+  reg [BLOCK*12-1:0] shifts[0:7];  // {join, keep} of a row
   reg [7:0] shifts_ready;
 
   reg running;
-  reg [7:0] keep[0:BLOCK-1], join_shift[0:BLOCK-1];
-  reg signed [31:0] sum_1[0:BLOCK-1];
-  reg signed [63:0] kept_2[0:BLOCK-1], joined_2[0:BLOCK-1];
+  reg [5:0] keep[0:BLOCK-1], join_shift[0:BLOCK-1];
+  reg signed [23:0] sum_1[0:BLOCK-1];
+  reg signed [63:0] kept_2[0:BLOCK-1];  // the old value, twice as large
+  reg signed [36:0] joined_2[0:BLOCK-1];
+  reg [1:0] keep_2[0:BLOCK-1];  // what is left to shift it, in steps of 16
   reg [HEAD_DIM*16-1:0] value_sums;
   reg signed [15:0] value_sum_1;
   reg [SLOT_WIDTH-1:0] slot;
+  (* ram_style = "ultra" *)
   reg [BLOCK*48-1:0] memory[0:(1<<ADDRESS_WIDTH)-1];
   reg [BLOCK*48-1:0] read_word;
   reg valid_1, valid_2, last_1, last_2;
@@ -105,8 +110,6 @@ module keyed_accumulator #(
   end
 
   always @(posedge clk) begin
-    if (shift_valid)
-      shifts[shift_tile][shift_row*16+:16] <= {2'd0, shift_join, 2'd0, shift_keep};
     if (take) read_word <= memory[{slot, s_values_channel}];
     else if (word_read) read_word <= memory[word_address];
   end
@@ -114,11 +117,15 @@ module keyed_accumulator #(
   task automatic write_back;
     reg [31:0] i;
     reg [BLOCK*48-1:0] result;
-    reg signed [63:0] total;
+    reg signed [63:0] kept;
+    reg [63:0] total;
     begin
       for (i = 0; i < BLOCK; i = i + 1) begin
-        total = kept_2[i] + joined_2[i];
-        result[i*48+:48] = total[47:0];
+        kept = kept_2[i];
+        kept = keep_2[i][1] ? (keep_2[i][0] ? 64'sd0 : kept >>> 32) : keep_2[i][0] ? kept >>> 16 : kept;
+        // The bit below rounds. The constant makes the other operand the plain input of the carries.
+        total = {{26{joined_2[i][36]}}, joined_2[i], 1'b1} + kept;
+        result[i*48+:48] = total[48:1];
       end
       memory[address_2] <= result;
     end
@@ -126,16 +133,27 @@ module keyed_accumulator #(
 
   task automatic shift_operands;
     reg [31:0] i;
-    reg signed [63:0] old, product, offset;
+    reg [5:0] s;
+    reg signed [23:0] pv, offset;
+    reg signed [63:0] old, product;
     begin
-      offset = {{41{value_sum_1[15]}}, value_sum_1, 7'd0};
+      offset = {value_sum_1[15], value_sum_1, 7'd0};
       for (i = 0; i < BLOCK; i = i + 1) begin
-        old = {{16{read_word[i*48+47]}}, read_word[i*48+:48]};
-        product = ({{32{sum_1[i][31]}}, sum_1[i]} + offset) <<< 12;
-        old = (old + ((64'sd1 <<< keep[i]) >>> 1)) >>> keep[i];
-        product = (product + ((64'sd1 <<< join_shift[i]) >>> 1)) >>> join_shift[i];
-        kept_2[i] = keep[i] >= 8'd48 ? 64'sd0 : old;
-        joined_2[i] = join_shift[i] >= 8'd48 ? 64'sd0 : product;
+        s = keep[i];
+        old = {{15{read_word[i*48+47]}}, read_word[i*48+:48], 1'b0};
+        old = s[1] ? (s[0] ? old >>> 3 : old >>> 2) : s[0] ? old >>> 1 : old;
+        old = s[3] ? (s[2] ? old >>> 12 : old >>> 8) : s[2] ? old >>> 4 : old;
+        kept_2[i] = old;
+        keep_2[i] = s[5:4];
+
+        // PV << 15, less by the lower four bits of the shift; then 12 guard bits and one below are left.
+        s = join_shift[i];
+        pv = sum_1[i] + offset;
+        product = {{40{pv[23]}}, pv};
+        product = s[1] ? (s[0] ? product : product <<< 1) : s[0] ? product <<< 2 : product <<< 3;
+        product = s[3] ? (s[2] ? product : product <<< 4) : s[2] ? product <<< 8 : product <<< 12;
+        product = s[5] ? (s[4] ? product >>> 50 : product >>> 34) : s[4] ? product >>> 18 : product >>> 2;
+        joined_2[i] = product[37:1] + {36'd0, product[0]};
       end
     end
   endtask
@@ -143,20 +161,30 @@ module keyed_accumulator #(
   task automatic take_sums;
     reg [31:0] i;
     begin
-      for (i = 0; i < BLOCK; i = i + 1) sum_1[i] = s_values_sums[i*32+:32];
+      for (i = 0; i < BLOCK; i = i + 1) sum_1[i] = s_values_sums[i*32+:24];
       value_sum_1 = value_sums[s_values_channel*16+:16];
     end
   endtask
 
   task automatic load_shifts;
     reg [31:0] i;
-    reg [BLOCK*16-1:0] row_shifts;
+    reg [BLOCK*12-1:0] row_shifts;
     begin
       row_shifts = shifts[s_values_tile];
       for (i = 0; i < BLOCK; i = i + 1) begin
-        keep[i] = row_shifts[i*16+:8];
-        join_shift[i] = row_shifts[i*16+8+:8];
+        keep[i] = row_shifts[i*12+:6];
+        join_shift[i] = row_shifts[i*12+6+:6];
       end
+    end
+  endtask
+
+  // Row by row and not at a computed place: each row is a small memory with its own enable.
+  task automatic keep_shifts;
+    reg [31:0] i;
+    begin
+      for (i = 0; i < BLOCK; i = i + 1)
+      if (shift_row == i[ROW_WIDTH-1:0])
+        shifts[shift_tile][i*12+:12] = {shift_join, shift_keep};
     end
   endtask
 
@@ -165,6 +193,7 @@ module keyed_accumulator #(
     if (valid_1) shift_operands;
     if (take) take_sums;
     if (load) load_shifts;
+    if (shift_valid) keep_shifts;
   end
 
 endmodule

@@ -11,6 +11,10 @@
 //   In a statistics tile v's shifts are left out.
 // Latency: last column of scores to the first of P 8 cycles, last of P to the first row 3 cycles.
 // Throughput: a tile every BLOCK + 7 cycles; scoring, P and rows of three tiles overlap.
+// Limits: a row's exponent plus k_shift is 8 to 70, or its multiplier 0; columns of a tile come all and
+//   in ascending order.
+// Structure: shifts go in steps of 4:1 selections, with one bit below for rounding; the last step of
+//   a share is part of its sum's look-up tables. The table is block memory.
 // Error: scores are rounded to 2^-9, shares to half a step of 2^(exponent - 16), table included.
 `default_nettype none
 
@@ -60,9 +64,8 @@ module tile_softmax #(
 
   localparam [31:0] LAST_32 = BLOCK - 1;
   localparam [COLUMN_WIDTH-1:0] LAST = LAST_32[COLUMN_WIDTH-1:0];
-  localparam signed [63:0] LIMIT = 64'sd8380416;  // of a score
-  localparam signed [24:0] LOWEST = -25'sd16777216;
-  localparam [15:0] NO_TILE = 16'h8000;
+  // No score: these are at least -(2^23 - 2^13) - 15 * 2^8. Its exponent is that of a row without a key.
+  localparam signed [23:0] LOWEST = -24'sd8388608;
 
   // round(2^(16 - f / 256)), f = 0 lowest, 17 bits each; tests compare it with the model's.
   localparam [4351:0] EXP2 = {
@@ -81,10 +84,12 @@ module tile_softmax #(
     272'h7ae83d9e9ee4af7d17c3ebe4a5f3acfa847d993ef81f91efd3e7ef73fa79fe9f0000
   };
 
+  // By the fraction of the score, whose complement is that of the distance.
+  (* rom_style = "block" *)
   reg [16:0] exp2_table[0:255];
   initial begin : table_values
     reg [31:0] n;
-    for (n = 0; n < 256; n = n + 1) exp2_table[n] = EXP2[n*17+:17];
+    for (n = 0; n < 256; n = n + 1) exp2_table[n] = EXP2[(256-n)%256*17+:17];
   end
 
   // ---------------------------------------------------------------- control
@@ -201,23 +206,24 @@ module tile_softmax #(
   reg [16:0] multiplier[0:BLOCK-1];  // of the tile that is scored
   reg [7:0] exponent[0:BLOCK-1];
   reg [BLOCK*8-1:0] shifts;
-  reg [3:0] k_shift_1, v_shift_1, k_shift_2, v_shift_2;
+  reg [3:0] k_shift_1, v_shift_1, v_shift_2;
   reg signed [22:0] product_1[0:BLOCK-1];  // q . k, at most 2^22
   reg signed [39:0] scaled_2[0:BLOCK-1];
-  reg signed [24:0] score_3[0:BLOCK-1];
-  reg signed [24:0] peak[0:BLOCK-1];  // greatest score of the row so far
-  reg [BLOCK*32-1:0] score_memory[0:(2<<COLUMN_WIDTH)-1];
+  reg [5:0] down_2[0:BLOCK-1];
+  reg signed [23:0] score_3[0:BLOCK-1];
+  reg signed [23:0] peak[0:BLOCK-1];  // greatest score of the row so far
+  reg [BLOCK*24-1:0] score_memory[0:(2<<COLUMN_WIDTH)-1];
 
   task automatic keep_scores;
     reg [31:0] i;
-    reg [BLOCK*32-1:0] word;
+    reg [BLOCK*24-1:0] word;
     reg signed [31:0] row, column;
     begin
       column = {{(32 - COLUMN_WIDTH) {1'b0}}, score_column_3} - {{23{scoring_limit[8]}}, scoring_limit};
       for (i = 0; i < BLOCK; i = i + 1) begin
         row = i;
         if (row >= column && score_3[i] > peak[i]) peak[i] = score_3[i];
-        word[i*32+:32] = {{7{score_3[i][24]}}, score_3[i]};
+        word[i*24+:24] = score_3[i];
       end
       score_memory[{half, score_column_3}] = word;
     end
@@ -225,18 +231,27 @@ module tile_softmax #(
 
   task automatic round_scores;
     reg [31:0] i;
-    reg [5:0] shift;
-    reg signed [63:0] value, limited;
-    reg signed [63:0] weight;
+    reg [5:0] s;
+    reg sign, clip;
+    reg signed [63:0] value;
+    reg [24:0] minus_weight, total;
     begin
-      weight = {52'd0, scoring_statistics ? 4'd0 : v_shift_2, 8'd0};
+      minus_weight = {13'd0, scoring_statistics ? 4'd0 : v_shift_2, 8'd0};
+      minus_weight = -minus_weight;
       for (i = 0; i < BLOCK; i = i + 1) begin
-        shift = exponent[i][5:0] + {2'd0, k_shift_2} - 6'd8;
-        value = {{24{scaled_2[i][39]}}, scaled_2[i]};
-        value = (value + ((64'sd1 <<< shift) >>> 1)) >>> shift;
-        limited = value > LIMIT ? LIMIT : value < -LIMIT ? -LIMIT : value;
-        limited = limited - weight;
-        score_3[i] = limited[24:0];
+        s = down_2[i];
+        sign = scaled_2[i][39];
+        value = {{23{sign}}, scaled_2[i], 1'b0};
+        value = s[5] ? (s[4] ? value >>> 48 : value >>> 32) : s[4] ? value >>> 16 : value;
+        value = s[3] ? (s[2] ? value >>> 12 : value >>> 8) : s[2] ? value >>> 4 : value;
+        clip = value[40:28] != {13{sign}};  // the last step does not bring these down
+        value = s[1] ? (s[0] ? value >>> 3 : value >>> 2) : s[0] ? value >>> 1 : value;
+        // At most 2^23 - 2^13 in magnitude: rounding does not change which side of the limit it is.
+        clip = clip || value[27:24] != {4{sign}} || value[23:14] == {10{!sign}};
+        // The constant makes the weight, which the rows share, the plain input of the carries.
+        total = {minus_weight[23:0], 1'b1} +
+            {sign, clip ? {{9{!sign}}, 1'b1, 13'd0} : value[23:1], value[0] && !clip};
+        score_3[i] = total[24:1];
       end
     end
   endtask
@@ -249,6 +264,7 @@ module tile_softmax #(
         x = {{17{product_1[i][22]}}, product_1[i]};
         y = {23'd0, multiplier[i]};
         scaled_2[i] = x * y;
+        down_2[i] = exponent[i][5:0] + ({2'd0, k_shift_1} - 6'd8);
       end
     end
   endtask
@@ -276,7 +292,6 @@ module tile_softmax #(
     if (score_valid_3) keep_scores;
     if (score_valid_2) round_scores;
     if (score_valid_1) scale_products;
-    k_shift_2 = k_shift_1;
     v_shift_2 = v_shift_1;
     if (take) begin
       take_products;
@@ -287,14 +302,16 @@ module tile_softmax #(
 
   // ---------------------------------------------------------------- probabilities
 
-  reg signed [17:0] tile_exponent[0:BLOCK-1];  // of the tile in the second pass
+  reg signed [15:0] tile_exponent[0:BLOCK-1];  // of the tile in the second pass
   reg [BLOCK*8-1:0] spread_shifts;
-  reg [3:0] weight_1, weight_2, weight_3;
-  reg [BLOCK*32-1:0] scores_1;
+  reg [3:0] weight_1, weight_2;
+  reg [BLOCK*24-1:0] scores_1;
   reg [16:0] power_3[0:BLOCK-1];
-  reg [5:0] steps_2[0:BLOCK-1], steps_3[0:BLOCK-1];
+  reg [5:0] steps_2[0:BLOCK-1];
+  reg [5:0] up_3[0:BLOCK-1];  // the power times 2^(up - 16) is a share; 48: there is none
+  reg [3:0] down_3[0:BLOCK-1];  // the power over 2^(8 + down) is a probability; 12: there is none
   reg [7:0] fraction_2[0:BLOCK-1];
-  reg masked_2[0:BLOCK-1];
+  reg nothing_2[0:BLOCK-1];  // masked, or too far from the peak for a share
   reg [38:0] sum[0:BLOCK-1];
   reg [23:0] far[0:BLOCK-1];
   reg [38:0] held_sum[0:BLOCK-1];
@@ -307,27 +324,36 @@ module tile_softmax #(
       for (i = 0; i < BLOCK; i = i + 1) begin
         held_sum[i] = sum[i];
         held_far[i] = far[i];
-        held_exponent[i] = tile_exponent[i][15:0];
+        held_exponent[i] = tile_exponent[i];
       end
     end
   endtask
 
   task automatic add_shares;
     reg [31:0] i;
-    reg [63:0] right, left, share, probability, shift;
-    reg [31:0] column;
+    reg [5:0] s;
+    reg [63:0] share, total;
+    reg [31:0] column, probability;
     reg [BLOCK*8-1:0] word;
     begin
       column = {{(32 - COLUMN_WIDTH) {1'b0}}, column_3};
       for (i = 0; i < BLOCK; i = i + 1) begin
-        right = steps_3[i] > {2'd0, weight_3} ? {58'd0, steps_3[i] - {2'd0, weight_3}} : 64'd0;
-        left = steps_3[i] > {2'd0, weight_3} ? 64'd0 : {58'd0, {2'd0, weight_3} - steps_3[i]};
-        share = (({47'd0, power_3[i]} + ((64'd1 << right) >> 1)) >> right) << left;
-        sum[i] = sum[i] + share[38:0];
-        far[i] = far[i] + (i >= column ? share[23:0] : 24'd0);
-        shift = {58'd0, steps_3[i]} + 64'd8;
-        probability = ({47'd0, power_3[i]} + ((64'd1 << shift) >> 1)) >> shift;
-        word[i*8+:8] = (probability > 64'd255 ? 8'd255 : probability[7:0]) ^ 8'h80;
+        s = up_3[i];
+        share = {47'd0, power_3[i]};
+        share = s[1] ? (s[0] ? share << 3 : share << 2) : s[0] ? share << 1 : share;
+        share = s[3] ? (s[2] ? share << 12 : share << 8) : s[2] ? share << 4 : share;
+        share = s[5] ? (s[4] ? 64'd0 : share << 16) : s[4] ? share : share >> 16;
+        // The bit below rounds. The constant makes the sum the plain input of the carries.
+        total = {24'd0, sum[i], 1'b1} + share;
+        sum[i] = total[39:1];
+        if (i >= column) far[i] = sum[i][23:0];  // so far, no column was beyond the row
+
+        s = {2'd0, down_3[i]};
+        probability = {22'd0, power_3[i][16:7]};
+        probability = s[1] ? (s[0] ? probability >> 3 : probability >> 2) : s[0] ? probability >> 1 : probability;
+        probability = s[3] ? (s[2] ? 32'd0 : probability >> 8) : s[2] ? probability >> 4 : probability;
+        probability = {1'b0, probability[31:1]} + {31'd0, probability[0]};
+        word[i*8+:8] = (probability[8] ? 8'd255 : probability[7:0]) ^ 8'h80;
       end
       p_data <= word;
     end
@@ -337,23 +363,29 @@ module tile_softmax #(
     reg [31:0] i;
     begin
       for (i = 0; i < BLOCK; i = i + 1) begin
-        power_3[i] = masked_2[i] ? 17'd0 : exp2_table[fraction_2[i]];
-        steps_3[i] = steps_2[i];
+        power_3[i] = exp2_table[fraction_2[i]];
+        up_3[i] = nothing_2[i] ? 6'd48 : 6'd17 + {2'd0, weight_2} - steps_2[i];
+        down_3[i] = nothing_2[i] || steps_2[i] > 6'd11 ? 4'd12 : steps_2[i][3:0];
       end
     end
   endtask
 
   task automatic measure_distances;
     reg [31:0] i;
-    reg signed [31:0] row, column, distance;
+    reg signed [31:0] row, column;
+    reg signed [23:0] score;
+    reg [17:0] steps;
     begin
       column = {{(32 - COLUMN_WIDTH) {1'b0}}, column_1} - {{23{spread_limit[8]}}, spread_limit};
       for (i = 0; i < BLOCK; i = i + 1) begin
         row = i;
-        distance = {{6{tile_exponent[i][17]}}, tile_exponent[i], 8'd0} - $signed(scores_1[i*32+:32]);
-        masked_2[i] = row < column;
-        fraction_2[i] = distance[7:0];
-        steps_2[i] = distance[31:8] > 24'd47 ? 6'd47 : distance[13:8];
+        score = scores_1[i*24+:24];
+        // The integer part of the distance from the peak, which is not negative where a key counts.
+        steps = {tile_exponent[i][15], tile_exponent[i], 1'b1} +
+            {~score[23], ~score[23:8], score[7:0] == 8'd0};
+        fraction_2[i] = score[7:0];
+        steps_2[i] = steps[6:1];
+        nothing_2[i] = row < column || steps[17:1] > 17'd32;
       end
     end
   endtask
@@ -362,21 +394,13 @@ module tile_softmax #(
     reg [31:0] i;
     begin
       for (i = 0; i < BLOCK; i = i + 1) begin
-        tile_exponent[i] = peak[i] == LOWEST ? {2'b11, NO_TILE} : ceiling(peak[i]);
+        tile_exponent[i] = peak[i][23:8] + {15'd0, peak[i][7:0] != 8'd0};
         sum[i] = 39'd0;
         far[i] = 24'd0;
       end
       spread_shifts = shifts;
     end
   endtask
-
-  function automatic signed [17:0] ceiling(input signed [24:0] score);
-    reg signed [25:0] raised;
-    begin
-      raised  = {score[24], score} + 26'sd255;
-      ceiling = raised[25:8];
-    end
-  endfunction
 
   always @(posedge clk) begin : probabilities
     if (rows_left) begin
@@ -387,7 +411,6 @@ module tile_softmax #(
     if (valid_3) add_shares;
     if (give_rows) hold_rows;
     if (valid_2) look_up;
-    weight_3 = weight_2;
     if (valid_1) measure_distances;
     weight_2 = weight_1;
     if (spreading) begin

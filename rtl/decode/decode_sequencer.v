@@ -406,51 +406,24 @@ module decode_sequencer #(
 
   // --- Result block
 
-  // Its last word makes the sum of all words zero.
-  reg  [ 5:0] sum_step;
-  reg  [ 5:0] beats_left;
-  reg  [ 5:0] beat_index;
-  wire [31:0] block_checksum;
+  assign report = state == REPORT || state == FINISH;
 
-  wire        summing = state == SUM;
-  wire [ 5:0] result_beats = RESULT_BEATS[5:0];
-  wire [31:0] check_word = summing ? 32'd0 : 32'd0 - block_checksum;
-  wire [RESULT_BITS-1:0] block = {
-    check_word, {RESULT_BITS - 19 * 32 - 32{1'b0}}, counters, version, 28'd0, status, MAGIC
-  };
-  wire [5:0] shown_beat = summing ? sum_step : beat_index;
-
-  assign summed        = sum_step == result_beats + 6'd2;
-  assign report        = state == REPORT || state == FINISH;
-  assign report_tvalid = beats_left != 6'd0;
-  assign report_tdata  = block[shown_beat*BUS_WIDTH+:BUS_WIDTH];
-
-  beat_checksum #(
-      .BUS_WIDTH(BUS_WIDTH)
-  ) check (
-      .clk     (clk),
-      .clear   (!summing && !report),
-      .valid   (summing && sum_step < result_beats),
-      .data    (report_tdata),
-      .checksum(block_checksum)
+  result_block #(
+      .BUS_WIDTH  (BUS_WIDTH),
+      .BLOCK_WIDTH(RESULT_BITS)
+  ) report_block (
+      .clk          (clk),
+      .rst_n        (rst_n),
+      .contents     ({{RESULT_BITS - 19 * 32 - 32{1'b0}}, counters, version, 28'd0, status, MAGIC}),
+      .summing      (state == SUM),
+      .summed       (summed),
+      .launch       (state == REPORT),
+      .reporting    (report),
+      .stop         (state == GIVE_UP),
+      .report_tvalid(report_tvalid),
+      .report_tready(report_tready),
+      .report_tdata (report_tdata)
   );
-
-  always @(posedge clk) begin
-    if (summing) sum_step <= sum_step + 6'd1;
-    else sum_step <= 6'd0;
-  end
-
-  always @(posedge clk) begin
-    if (!rst_n || state == GIVE_UP) begin
-      beats_left <= 6'd0;
-    end else if (state == REPORT) begin
-      beats_left <= result_beats;
-      beat_index <= 6'd0;
-    end else if (report_tvalid && report_tready) begin
-      beats_left <= beats_left - 6'd1;
-      beat_index <= beat_index + 6'd1;
-    end
-  end
 
 endmodule
 

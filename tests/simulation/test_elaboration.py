@@ -27,6 +27,10 @@ LEGAL: dict[tuple[str, str], list[dict[str, int]]] = {
         {"DATA_WIDTH": 1024, "ADDRESS_WIDTH": 32, "MAX_BURST": 1, "OUTSTANDING": 2},
     ],
     ("common", "beat_checksum"): [{"BUS_WIDTH": 64}, {"BUS_WIDTH": 1024}],
+    ("common", "result_block"): [
+        {"BUS_WIDTH": 64, "BLOCK_WIDTH": 2048},
+        {"BUS_WIDTH": 1024, "BLOCK_WIDTH": 1024},
+    ],
     ("decode", "decode_kernel"): [
         {"HEAD_DIM": 16, "QK_HEADS": 1, "GROUP_RATIO": 4, "H_ITER": 2, "BUS_WIDTH": 128},
         {"HEAD_DIM": 48, "QK_HEADS": 3, "GROUP_RATIO": 1, "H_ITER": 3, "CONTEXTS": 64},
@@ -105,6 +109,9 @@ ILLEGAL = [
     ("common", "axi_write_mover", {"OUTSTANDING": 12}, "OUTSTANDING"),
     ("common", "beat_checksum", {"BUS_WIDTH": 32}, "BUS_WIDTH"),
     ("common", "beat_checksum", {"BUS_WIDTH": 192}, "BUS_WIDTH"),
+    ("common", "result_block", {"BUS_WIDTH": 1024, "BLOCK_WIDTH": 512}, "BLOCK_WIDTH"),
+    ("common", "result_block", {"BUS_WIDTH": 64, "BLOCK_WIDTH": 4096}, "BLOCK_WIDTH"),
+    ("common", "result_block", {"BUS_WIDTH": 64, "BLOCK_WIDTH": 160}, "BLOCK_WIDTH"),
     ("prefill", "block_check", {"BLOCK_BEATS": 0}, "BLOCK_BEATS"),
     ("prefill", "block_check", {"BLOCK_BEATS": 65536}, "BLOCK_BEATS"),
     ("decode", "decode_kernel", {"HEAD_DIM": 8}, "HEAD_DIM"),

@@ -597,8 +597,8 @@ MUTANTS: Mapping[str, Mutant] = {
         "prefill/block_check.v", "if (!rst_n || flush)", "if (!rst_n)", "cut_off", BLOCK_CHECK
     ),
     "result_block_has_no_check_word": Mutant(
-        SEQUENCER,
-        "summing ? 32'd0 : 32'd0 - block_checksum;",
+        "common/result_block.v",
+        "summing ? 32'd0 : 32'd0 - checksum;",
         "32'd0;",
         "random_runs",
         DECODE_KERNEL,

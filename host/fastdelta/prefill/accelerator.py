@@ -59,6 +59,7 @@ from fastdelta.prefill.quantise import (
 from fastdelta.prefill.results import PrefillChecksums, PrefillResult
 from fastdelta.prefill.runs import (
     Buffers,
+    ChecksumError,
     PrefillCall,
     PrefillKernel,
     PrefillQueue,
@@ -790,15 +791,15 @@ class PrefillAccelerator(OpenCard):
 
         v_scale = past.v_scale[kv_heads.start : kv_heads.stop]
 
-        def take(buffers: Buffers, sums: PrefillChecksums) -> float | str:
+        def take(buffers: Buffers, sums: PrefillChecksums) -> float:
             began = time.perf_counter()
             output_bytes = copy(self.board, buffers.part("o", sizes["o"]))
             if checksum(output_bytes.view(np.uint32)) != sums.o_checksum:
-                return "the output"
+                raise ChecksumError("the output")
             if plan.lists is None:
                 words = self._copy_lists(buffers, plan, len(kv_heads))
                 if sum(map(checksum, words)) & 0xFFFFFFFF != sums.jobs_written_checksum:
-                    return "the job lists"
+                    raise ChecksumError("the job lists")
                 call.lists += self._read_lists(words, plan)
             copied = time.perf_counter()
             outputs = unpack_outputs(shape, output_bytes, plan.tokens)

@@ -182,6 +182,10 @@ class PrefillCall(Call):
         self.counters = PrefillCounters()
 
 
+class ChecksumError(Exception):
+    """What came back is not as the kernel wrote it; the text names it."""
+
+
 @dataclass
 class PrefillRequest:
     """What one run shall do.
@@ -203,8 +207,8 @@ class PrefillRequest:
         Writes the inputs into the host copies, blocks with the tag that it is given.
     take : callable
         Takes outputs and job lists from the buffers, with copies that it asks for, and their
-        checksums of the kernel; it returns the seconds of these copies, or the name of what is
-        not as the kernel wrote it.
+        checksums of the kernel; returns the seconds of these copies, or raises a
+        `ChecksumError`.
     verify : callable
         Raises a `KernelError` if what is resident is damaged.
     """
@@ -215,7 +219,7 @@ class PrefillRequest:
     resident: Callable[[], Mapping[str, DeviceBuffer]]
     resident_tag: int
     fill: Callable[[Mapping[str, Bytes], int], None]
-    take: Callable[[Buffers, PrefillChecksums], float | str]
+    take: Callable[[Buffers, PrefillChecksums], float]
     verify: Callable[[], None]
 
 
@@ -433,10 +437,10 @@ class PrefillQueue(RunQueue[PrefillKernel, PrefillInvocation]):
                 raise error
             self._check_inputs(invocation, block)
             copying = invocation.request.take(buffers, block.checksums)
-            if isinstance(copying, str):
-                raise MemoryFaultError(
-                    self._output_error(invocation, copying), aftermath=Aftermath.PREPARED_KEPT
-                )
+        except ChecksumError as what:
+            raise MemoryFaultError(
+                self._output_error(invocation, str(what)), aftermath=Aftermath.PREPARED_KEPT
+            ) from None
         except BoardError as cause:
             message = self._copy_error(invocation, cause)
             raise KernelStatusError(message, aftermath=Aftermath.PREPARED_KEPT) from cause

@@ -44,9 +44,10 @@ module block_parameters #(
 );
 
   localparam LANES = BUS_WIDTH / 8;
-  localparam PARTS = HEAD_DIM / LANES;
+  localparam [31:0] BLOCK_PARTS = BLOCK / LANES;  // beats of a word of BLOCK bytes
+  localparam [31:0] HEAD_PARTS = HEAD_DIM / LANES;
   localparam [31:0] LAST_ROW = BLOCK - 1;
-  localparam [31:0] LAST_PART = PARTS - 1;
+  localparam PART_WIDTH = HEAD_PARTS > 1 ? $clog2(HEAD_PARTS) : 1;
 
   reg [BLOCK*8-1:0] multipliers_low[0:(1<<SLOT_WIDTH)-1];
   reg [BLOCK*8-1:0] multipliers_high[0:(1<<SLOT_WIDTH)-1];
@@ -60,56 +61,44 @@ module block_parameters #(
   assign key_shifts = shifts[read_k_buffer];
   assign value_sums = sums[read_v_buffer];
 
+  // Sums over the rows so far, of the channels of a beat in a word.
+  reg [LANES*16-1:0] running[0:HEAD_PARTS-1];
+  wire [LANES*16-1:0] running_sums = running[v_part[PART_WIDTH-1:0]];
+  reg [LANES*16-1:0] new_sums;
+
+  always @* begin : add_values
+    reg [31:0] lane;
+    reg signed [15:0] held, value;
+    for (lane = 0; lane < LANES; lane = lane + 1) begin
+      held = running_sums[lane*16+:16];
+      value = {{8{v_data[lane*8+7]}}, v_data[lane*8+:8]};
+      new_sums[lane*16+:16] = (v_word == 9'd0 ? 16'sd0 : held) + value;
+    end
+  end
+
+  always @(posedge clk) if (v_take) running[v_part[PART_WIDTH-1:0]] <= new_sums;
+
+  // Each part at its own place: with a computed place, every bit has an enable of its own.
+  genvar part;
   generate
-    if (BLOCK == LANES) begin : g_whole
+    for (part = 0; part < BLOCK_PARTS; part = part + 1) begin : g_block_part
       always @(posedge clk) begin
-        if (q_take && q_word == 9'd0) multipliers_low[q_slot] <= q_data;
-        if (q_take && q_word == 9'd1) multipliers_high[q_slot] <= q_data;
-        if (q_take && q_word == 9'd2) exponents[q_slot] <= q_data;
-        if (k_take && k_word == 9'd0) shifts[k_buffer] <= k_data;
+        if (q_take && q_part == part && q_word == 9'd0)
+          multipliers_low[q_slot][part*BUS_WIDTH+:BUS_WIDTH] <= q_data;
+        if (q_take && q_part == part && q_word == 9'd1)
+          multipliers_high[q_slot][part*BUS_WIDTH+:BUS_WIDTH] <= q_data;
+        if (q_take && q_part == part && q_word == 9'd2)
+          exponents[q_slot][part*BUS_WIDTH+:BUS_WIDTH] <= q_data;
+        if (k_take && k_part == part && k_word == 9'd0)
+          shifts[k_buffer][part*BUS_WIDTH+:BUS_WIDTH] <= k_data;
       end
-      wire unused = &{1'b0, q_part, k_part};
-    end else begin : g_parts
-      always @(posedge clk) begin
-        if (q_take && q_word == 9'd0)
-          multipliers_low[q_slot][q_part*BUS_WIDTH+:BUS_WIDTH] <= q_data;
-        if (q_take && q_word == 9'd1)
-          multipliers_high[q_slot][q_part*BUS_WIDTH+:BUS_WIDTH] <= q_data;
-        if (q_take && q_word == 9'd2) exponents[q_slot][q_part*BUS_WIDTH+:BUS_WIDTH] <= q_data;
-        if (k_take && k_word == 9'd0) shifts[k_buffer][k_part*BUS_WIDTH+:BUS_WIDTH] <= k_data;
-      end
+    end
+    for (part = 0; part < HEAD_PARTS; part = part + 1) begin : g_head_part
+      always @(posedge clk)
+        if (v_take && v_part == part && v_word == LAST_ROW[8:0])
+          sums[v_buffer][part*LANES*16+:LANES*16] <= new_sums;
     end
   endgenerate
-
-  reg signed [15:0] running[0:HEAD_DIM-1];
-
-  task automatic add_values;
-    reg [31:0] lane, channel;
-    reg signed [15:0] value;
-    begin
-      for (lane = 0; lane < LANES; lane = lane + 1) begin
-        channel = {27'd0, v_part} * LANES + lane;
-        value = {{8{v_data[lane*8+7]}}, v_data[lane*8+:8]};
-        running[channel] = (v_word == 9'd0 ? 16'sd0 : running[channel]) + value;
-      end
-    end
-  endtask
-
-  task automatic store_sums;
-    reg [31:0] channel;
-    reg [HEAD_DIM*16-1:0] word;
-    begin
-      for (channel = 0; channel < HEAD_DIM; channel = channel + 1)
-      word[channel*16+:16] = running[channel];
-      sums[v_buffer] <= word;
-    end
-  endtask
-
-  always @(posedge clk)
-    if (v_take) begin
-      add_values;
-      if (v_word == LAST_ROW[8:0] && v_part == LAST_PART[4:0]) store_sums;
-    end
 
 endmodule
 

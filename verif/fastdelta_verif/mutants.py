@@ -391,8 +391,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "value_sums_miss_the_first_key": Mutant(
         "prefill/block_parameters.v",
-        "(v_word == 9'd0 ? 16'sd0 : running[channel]) + value;",
-        "(v_word == 9'd0 ? 16'sd0 : running[channel] + value);",
+        "(v_word == 9'd0 ? 16'sd0 : held) + value;",
+        "(v_word == 9'd0 ? 16'sd0 : held + value);",
         "attention",
         TILE_ENGINE,
     ),

@@ -8,6 +8,9 @@
 //   channel, rows in ascending order; both are AXI4-Stream like.
 // Latency: s_finish to the first beat BLOCK + 17 cycles. Throughput: one beat a cycle; the
 //   reciprocals of the next block are found while a block is written.
+// Limits: A over 2^drop has 40 bits, as |A| is at most about L.
+// Structure: what a row is divided by is kept lane by lane, as each lane has its own rows. Shifts go in
+//   steps of 4:1 selections, with one bit below for rounding.
 `default_nettype none
 
 module attention_output #(
@@ -55,6 +58,7 @@ module attention_output #(
   localparam LANES = BUS_WIDTH / 16;
   localparam [31:0] PARTS = BLOCK / LANES;
   localparam [4:0] LAST_PART = PARTS[4:0] - 5'd1;
+  localparam PART_WIDTH = PARTS > 1 ? $clog2(PARTS) : 1;
   localparam [31:0] LAST_ROW_32 = BLOCK - 1;
   localparam [31:0] LAST_CHANNEL_32 = HEAD_DIM - 1;
   localparam [ROW_WIDTH-1:0] LAST_ROW = LAST_ROW_32[ROW_WIDTH-1:0];
@@ -75,9 +79,8 @@ module attention_output #(
   reg [ROW_WIDTH-1:0] divide_row;
   reg [SLOT_WIDTH-1:0] set_slot[0:1];
 
-  reg [24:0] inverse[0:(2<<ROW_WIDTH)-1];
-  reg [4:0] drop[0:(2<<ROW_WIDTH)-1];
-  reg [5:0] shift[0:(2<<ROW_WIDTH)-1];
+  // {shift, drop, inverse} of the rows of a part: m up to 36, m above 36, r.
+  reg [LANES*36-1:0] factors[0:(2<<PART_WIDTH)-1];
 
   reg [6:0] divide_valid, divide_last;  // one bit a stage
   wire division_busy = divide_valid != 7'd0;
@@ -124,7 +127,6 @@ module attention_output #(
   reg [ROW_WIDTH-1:0] store_row;
   // The bits below the leading one, as a fraction of 24 bits, cut.
   wire [60:0] aligned = sum_2 << (6'd60 - leading_2);
-  wire unused = &{1'b0, aligned};
 
   quadratic #(
       .FUNCTION(2)
@@ -178,12 +180,28 @@ module attention_output #(
     argument_3 <= aligned[59:36];
     leading_3 <= leading_2;
     zero_3 <= zero_2;
-    if (divide_valid[6]) begin
-      inverse[{fill_set, store_row}] <= zero_7 ? 25'd0 : reciprocal;
-      drop[{fill_set, store_row}] <= leading_7 > 6'd36 ? leading_7[4:0] - 5'd4 : 5'd0;
-      shift[{fill_set, store_row}] <= (leading_7 > 6'd36 ? 6'd36 : leading_7) + 6'd8;
-    end
   end
+
+  wire [31:0] store_row_32 = {{(32 - ROW_WIDTH) {1'b0}}, store_row};
+  wire [31:0] store_lane = store_row_32 % LANES;
+  wire [31:0] store_part = store_row_32 / LANES;
+  wire [35:0] factor_7 = {
+    leading_7 > 6'd36 ? 6'd36 : leading_7,
+    leading_7 > 6'd36 ? leading_7[4:0] - 5'd4 : 5'd0,
+    zero_7 ? 25'd0 : reciprocal
+  };
+
+  wire unused = &{1'b0, aligned, store_part};
+
+  // At its own place: with a computed place, every bit has an enable of its own.
+  genvar lane;
+  generate
+    for (lane = 0; lane < LANES; lane = lane + 1) begin : g_lane
+      always @(posedge clk)
+        if (divide_valid[6] && store_lane == lane)
+          factors[{fill_set, store_part[PART_WIDTH-1:0]}][lane*36+:36] <= factor_7;
+    end
+  endgenerate
 
   // ---------------------------------------------------------------- words and beats
 
@@ -243,7 +261,7 @@ module attention_output #(
     if (refill) current_word <= next_word;
   end
 
-  reg signed [63:0] numerator_1[0:LANES-1];
+  reg signed [39:0] numerator_1[0:LANES-1];
   reg signed [63:0] product_2[0:LANES-1];
   reg [24:0] inverse_1[0:LANES-1];
   reg [5:0] shift_1[0:LANES-1], shift_2[0:LANES-1];
@@ -254,13 +272,24 @@ module attention_output #(
 
   task automatic round_quotients;
     reg [31:0] i;
+    reg [5:0] s;
+    reg sign, clip;
     reg signed [63:0] value;
     reg [BUS_WIDTH-1:0] beat;
     begin
       for (i = 0; i < LANES; i = i + 1) begin
-        value = (product_2[i] + ((64'sd1 <<< shift_2[i]) >>> 1)) >>> shift_2[i];
-        value = value > 64'sd32767 ? 64'sd32767 : value < -64'sd32768 ? -64'sd32768 : value;
-        beat[i*16+:16] = value[15:0];
+        s = shift_2[i];
+        sign = product_2[i][63];
+        value = product_2[i] >>> 7;
+        value = s[5] ? value >>> 32 : s[4] ? value >>> 16 : value;
+        clip = value[56:32] != {25{sign}};  // the steps below do not bring these down
+        value = {{32{sign}}, value[31:0]};
+        value = s[3] ? (s[2] ? value >>> 12 : value >>> 8) : s[2] ? value >>> 4 : value;
+        value = s[1] ? (s[0] ? value >>> 3 : value >>> 2) : s[0] ? value >>> 1 : value;
+        clip = clip || value[31:16] != {16{sign}};
+        if (clip) value = {{48{sign}}, {15{!sign}}, 1'b0};
+        else if (value[15:1] == 15'h7fff && !sign) value[0] = 1'b0;
+        beat[i*16+:16] = value[16:1] + {15'd0, value[0]};
       end
       data <= beat;
     end
@@ -268,29 +297,37 @@ module attention_output #(
 
   task automatic multiply;
     reg [31:0] i;
-    reg signed [63:0] r;
+    reg signed [63:0] r, numerator;
     begin
       for (i = 0; i < LANES; i = i + 1) begin
         r = {39'd0, inverse_1[i]};
-        product_2[i] = numerator_1[i] * r;
+        numerator = {{24{numerator_1[i][39]}}, numerator_1[i]};
+        product_2[i] = numerator * r;
         shift_2[i] = shift_1[i];
       end
     end
   endtask
 
   task automatic take_part;
-    reg [31:0] i, row, entry;
+    reg [31:0] i, p;
+    reg [4:0] s;
     reg signed [63:0] value;
     reg [LANES*48-1:0] lanes;
+    reg [LANES*36-1:0] factor;
     begin
-      lanes = current_word[part*(LANES*48)+:LANES*48];
+      lanes = current_word[LANES*48-1:0];
+      for (p = 1; p < PARTS; p = p + 1)
+      if (part[PART_WIDTH-1:0] == p[PART_WIDTH-1:0]) lanes = current_word[p*LANES*48+:LANES*48];
+      factor = factors[{use_set, part[PART_WIDTH-1:0]}];
       for (i = 0; i < LANES; i = i + 1) begin
-        row = {27'd0, part} * LANES + i;
-        entry = row + (use_set ? (32'd1 << ROW_WIDTH) : 32'd0);
-        value = {{16{lanes[i*48+47]}}, lanes[i*48+:48]};
-        numerator_1[i] = (value + ((64'sd1 <<< drop[entry]) >>> 1)) >>> drop[entry];
-        inverse_1[i] = inverse[entry];
-        shift_1[i] = shift[entry];
+        s = factor[i*36+25+:5];
+        value = {{15{lanes[i*48+47]}}, lanes[i*48+:48], 1'b0};
+        value = s[1] ? (s[0] ? value >>> 3 : value >>> 2) : s[0] ? value >>> 1 : value;
+        value = s[3] ? (s[2] ? value >>> 12 : value >>> 8) : s[2] ? value >>> 4 : value;
+        value = s[4] ? value >>> 16 : value;
+        numerator_1[i] = value[40:1] + {39'd0, value[0]};
+        inverse_1[i] = factor[i*36+:25];
+        shift_1[i] = factor[i*36+30+:6];
       end
     end
   endtask

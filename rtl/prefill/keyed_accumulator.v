@@ -68,8 +68,7 @@ module keyed_accumulator #(
   reg [HEAD_DIM*16-1:0] value_sums;
   reg signed [15:0] value_sum_1;
   reg [SLOT_WIDTH-1:0] slot;
-  (* ram_style = "ultra" *)
-  reg [BLOCK*48-1:0] memory[0:(1<<ADDRESS_WIDTH)-1];
+  (* ram_style = "ultra" *) reg [BLOCK*48-1:0] memory[0:(1<<ADDRESS_WIDTH)-1];
   reg [BLOCK*48-1:0] read_word;
   reg valid_1, valid_2, last_1, last_2;
   reg [ADDRESS_WIDTH-1:0] address_1, address_2;

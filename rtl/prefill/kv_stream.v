@@ -124,7 +124,7 @@ module kv_stream #(
 
   // ---------------------------------------------------------------- beats
 
-  reg [WIDTH-1:0] lines[0:WORDS-1];
+  (* ram_style = "ultra" *) reg [WIDTH-1:0] lines[0:WORDS-1];
   reg [WIDTH-1:0] line_beat, memory_beat;
   reg beat_valid, beat_from_line;
   reg write;

@@ -12,8 +12,8 @@
 //   between tiles.
 // Limits: A has 48 bits, of which 12 are guard bits: |PV| <= 2^22 over 2^13 tiles. Of s_values_sums and
 //   of PV only 24 bits are looked at. A shift of 48 or more leaves 0.
-// Structure: a shift goes in steps of 4:1 selections, with one bit below for rounding. The last step
-//   of the old value is part of the sum's look-up tables, so it comes after the registers.
+// Structure: shifts keep one bit below for rounding. The last step of the old value, multiples of 16,
+//   is part of the sum's look-up tables, so it comes after the registers.
 `default_nettype none
 
 module keyed_accumulator #(
@@ -121,7 +121,7 @@ module keyed_accumulator #(
     begin
       for (i = 0; i < BLOCK; i = i + 1) begin
         kept = kept_2[i];
-        kept = keep_2[i][1] ? (keep_2[i][0] ? 64'sd0 : kept >>> 32) : keep_2[i][0] ? kept >>> 16 : kept;
+        kept = keep_2[i] == 2'd3 ? 64'sd0 : kept >>> {keep_2[i], 4'd0};
         // The bit below rounds. The constant makes the other operand the plain input of the carries.
         total = {{26{joined_2[i][36]}}, joined_2[i], 1'b1} + kept;
         result[i*48+:48] = total[48:1];
@@ -140,18 +140,15 @@ module keyed_accumulator #(
       for (i = 0; i < BLOCK; i = i + 1) begin
         s = keep[i];
         old = {{15{read_word[i*48+47]}}, read_word[i*48+:48], 1'b0};
-        old = s[1] ? (s[0] ? old >>> 3 : old >>> 2) : s[0] ? old >>> 1 : old;
-        old = s[3] ? (s[2] ? old >>> 12 : old >>> 8) : s[2] ? old >>> 4 : old;
-        kept_2[i] = old;
+        kept_2[i] = old >>> s[3:0];
         keep_2[i] = s[5:4];
 
         // PV << 15, less by the lower four bits of the shift; then 12 guard bits and one below are left.
         s = join_shift[i];
         pv = sum_1[i] + offset;
         product = {{40{pv[23]}}, pv};
-        product = s[1] ? (s[0] ? product : product <<< 1) : s[0] ? product <<< 2 : product <<< 3;
-        product = s[3] ? (s[2] ? product : product <<< 4) : s[2] ? product <<< 8 : product <<< 12;
-        product = s[5] ? (s[4] ? product >>> 50 : product >>> 34) : s[4] ? product >>> 18 : product >>> 2;
+        product = product <<< ~s[3:0];
+        product = product >>> {s[5:4], 4'd2};
         joined_2[i] = product[37:1] + {36'd0, product[0]};
       end
     end

@@ -13,8 +13,9 @@
 // Throughput: a tile every BLOCK + 7 cycles; scoring, P and rows of three tiles overlap.
 // Limits: a row's exponent plus k_shift is 8 to 70, or its multiplier 0; columns of a tile come all and
 //   in ascending order.
-// Structure: shifts go in steps of 4:1 selections, with one bit below for rounding; the last step of
-//   a share is part of its sum's look-up tables. The table is block memory.
+// Structure: shifts keep one bit below for rounding; what no result needs falls away before their last
+//   steps, and the last step of a share is part of its sum's look-up tables. The table of powers is block
+//   memory, one for two rows.
 // Error: scores are rounded to 2^-9, shares to half a step of 2^(exponent - 16), table included.
 `default_nettype none
 
@@ -212,18 +213,18 @@ module tile_softmax #(
   reg [5:0] down_2[0:BLOCK-1];
   reg signed [23:0] score_3[0:BLOCK-1];
   reg signed [23:0] peak[0:BLOCK-1];  // greatest score of the row so far
-  reg [BLOCK*24-1:0] score_memory[0:(2<<COLUMN_WIDTH)-1];
+  reg [BLOCK*32-1:0] score_memory[0:(2<<COLUMN_WIDTH)-1];
 
   task automatic keep_scores;
     reg [31:0] i;
-    reg [BLOCK*24-1:0] word;
+    reg [BLOCK*32-1:0] word;
     reg signed [31:0] row, column;
     begin
       column = {{(32 - COLUMN_WIDTH) {1'b0}}, score_column_3} - {{23{scoring_limit[8]}}, scoring_limit};
       for (i = 0; i < BLOCK; i = i + 1) begin
         row = i;
         if (row >= column && score_3[i] > peak[i]) peak[i] = score_3[i];
-        word[i*24+:24] = score_3[i];
+        word[i*32+:32] = {{8{score_3[i][23]}}, score_3[i]};
       end
       score_memory[{half, score_column_3}] = word;
     end
@@ -242,10 +243,10 @@ module tile_softmax #(
         s = down_2[i];
         sign = scaled_2[i][39];
         value = {{23{sign}}, scaled_2[i], 1'b0};
-        value = s[5] ? (s[4] ? value >>> 48 : value >>> 32) : s[4] ? value >>> 16 : value;
-        value = s[3] ? (s[2] ? value >>> 12 : value >>> 8) : s[2] ? value >>> 4 : value;
+        value = value >>> {s[5:4], 4'd0};
+        value = value >>> {s[3:2], 2'd0};
         clip = value[40:28] != {13{sign}};  // the last step does not bring these down
-        value = s[1] ? (s[0] ? value >>> 3 : value >>> 2) : s[0] ? value >>> 1 : value;
+        value = value >>> s[1:0];
         // At most 2^23 - 2^13 in magnitude: rounding does not change which side of the limit it is.
         clip = clip || value[27:24] != {4{sign}} || value[23:14] == {10{!sign}};
         // The constant makes the weight, which the rows share, the plain input of the carries.
@@ -305,7 +306,7 @@ module tile_softmax #(
   reg signed [15:0] tile_exponent[0:BLOCK-1];  // of the tile in the second pass
   reg [BLOCK*8-1:0] spread_shifts;
   reg [3:0] weight_1, weight_2;
-  reg [BLOCK*24-1:0] scores_1;
+  reg [BLOCK*32-1:0] scores_1;
   reg [16:0] power_3[0:BLOCK-1];
   reg [5:0] steps_2[0:BLOCK-1];
   reg [5:0] up_3[0:BLOCK-1];  // the power times 2^(up - 16) is a share; 48: there is none
@@ -340,9 +341,8 @@ module tile_softmax #(
       for (i = 0; i < BLOCK; i = i + 1) begin
         s = up_3[i];
         share = {47'd0, power_3[i]};
-        share = s[1] ? (s[0] ? share << 3 : share << 2) : s[0] ? share << 1 : share;
-        share = s[3] ? (s[2] ? share << 12 : share << 8) : s[2] ? share << 4 : share;
-        share = s[5] ? (s[4] ? 64'd0 : share << 16) : s[4] ? share : share >> 16;
+        share = share << s[3:0];
+        share = s[5:4] == 2'd3 ? 64'd0 : share << {s[5:4], 4'd0} >> 16;
         // The bit below rounds. The constant makes the sum the plain input of the carries.
         total = {24'd0, sum[i], 1'b1} + share;
         sum[i] = total[39:1];
@@ -350,8 +350,7 @@ module tile_softmax #(
 
         s = {2'd0, down_3[i]};
         probability = {22'd0, power_3[i][16:7]};
-        probability = s[1] ? (s[0] ? probability >> 3 : probability >> 2) : s[0] ? probability >> 1 : probability;
-        probability = s[3] ? (s[2] ? 32'd0 : probability >> 8) : s[2] ? probability >> 4 : probability;
+        probability = probability >> s[3:0];
         probability = {1'b0, probability[31:1]} + {31'd0, probability[0]};
         word[i*8+:8] = (probability[8] ? 8'd255 : probability[7:0]) ^ 8'h80;
       end
@@ -379,7 +378,7 @@ module tile_softmax #(
       column = {{(32 - COLUMN_WIDTH) {1'b0}}, column_1} - {{23{spread_limit[8]}}, spread_limit};
       for (i = 0; i < BLOCK; i = i + 1) begin
         row = i;
-        score = scores_1[i*24+:24];
+        score = scores_1[i*32+:24];
         // The integer part of the distance from the peak, which is not negative where a key counts.
         steps = {tile_exponent[i][15], tile_exponent[i], 1'b1} +
             {~score[23], ~score[23:8], score[7:0] == 8'd0};

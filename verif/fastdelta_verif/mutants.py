@@ -356,8 +356,8 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "accumulator_keeps_its_scale": Mutant(
         ACCUMULATOR,
-        "old = s[1] ? (s[0] ? old >>> 3 : old >>> 2) : s[0] ? old >>> 1 : old;",
-        "",
+        "kept_2[i] = old >>> s[3:0];",
+        "kept_2[i] = old;",
         "attention",
         TILE_ENGINE,
     ),

@@ -119,6 +119,7 @@ module matrix_strip #(
           .ROWS        (ARRAY_ROWS),
           .COLUMNS     (ARRAY_COLUMNS),
           .COLUMN_WIDTH(COLUMN_WIDTH),
+          .SUM_WIDTH   (DEPTH_WIDTH + 16),                     // of 2^DEPTH_WIDTH steps
           .LUT         (n >= ROW_ARRAYS - LUT_ARRAYS ? 1 : 0)
       ) mac_array (
           .clk(clk),

@@ -20,7 +20,7 @@ SMALL = (
     "burst_crosses_a_page",
     "axi_burst_planner",
     "mac_array_twin",
-    "fabric_product_drops_the_sign_of_a_nibble",
+    "fabric_product_drops_the_sign_of_a_digit",
 )
 
 

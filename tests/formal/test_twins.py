@@ -24,8 +24,8 @@ from fastdelta_verif.formal.faults import FAULTS
 from fastdelta_verif.formal.proofs import PROOFS
 from fastdelta_verif.twins.arithmetic import (
     bit,
+    digit_product,
     exp2_negative,
-    nibble_product,
     rounded_shift,
     saturated_sum,
     signed,
@@ -94,11 +94,11 @@ def drawn(rng: np.random.Generator, bits: int, count: int) -> IntArray:
     return np.concatenate([scaled, np.array(corners(bits), np.int64)])
 
 
-def test_nibble_product_of_all_bytes() -> None:
+def test_digit_product_of_all_bytes() -> None:
     a, b = np.meshgrid(np.arange(-128, 128), np.arange(-128, 128), indexing="ij")
     pairs = np.stack([a.ravel(), b.ravel()], axis=1)
     inputs = {"a": signed(8), "b": signed(8)}
-    found = outputs_of(nibble_product, inputs, {"product": signed(16)}, pairs)
+    found = outputs_of(digit_product, inputs, {"product": signed(16)}, pairs)
     assert np.array_equal(found[:, 0], pairs[:, 0] * pairs[:, 1])
 
 

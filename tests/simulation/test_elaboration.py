@@ -141,6 +141,8 @@ ILLEGAL = [
     ("prefill", "mac_array", {"COLUMNS": 65}, "COLUMNS"),
     ("prefill", "mac_array", {"LUT": 2}, "LUT"),
     ("prefill", "mac_array", {"COLUMN_WIDTH": 4}, "COLUMN_WIDTH"),
+    ("prefill", "mac_array", {"SUM_WIDTH": 16}, "SUM_WIDTH"),
+    ("prefill", "mac_array", {"SUM_WIDTH": 33}, "SUM_WIDTH"),
     ("prefill", "matrix_unit", {"STRIPS": 0}, "STRIPS"),
     ("prefill", "matrix_unit", {"STRIPS": 5}, "STRIPS"),
     ("prefill", "matrix_unit", {"ROW_ARRAYS": 17}, "ROW_ARRAYS"),

@@ -8,12 +8,15 @@ from fastdelta_verif.build import Design, Simulate, needed_sources, rtl_sources
 SOURCES = rtl_sources("prefill")
 
 
-def mac_array(rows: int, columns: int, lut: int, simulator: str = "icarus") -> Design:
+def mac_array(
+    rows: int, columns: int, lut: int, simulator: str = "icarus", sum_width: int = 24
+) -> Design:
     parameters = {
         "ROWS": rows,
         "COLUMNS": columns,
         "LUT": lut,
         "COLUMN_WIDTH": (columns - 1).bit_length(),
+        "SUM_WIDTH": sum_width,
     }
     return Design("mac_array", needed_sources("mac_array", SOURCES), parameters, simulator)
 
@@ -71,9 +74,10 @@ def test_array(simulate: Simulate, rows: int, columns: int, lut: int) -> None:
     simulate(mac_array(rows, columns, lut), "mac_array", "random_tasks")
 
 
+@pytest.mark.parametrize("width", [17, 24, 32])
 @pytest.mark.parametrize("lut", [0, 1], ids=["dsp", "lut"])
-def test_sums_do_not_wrap(simulate: Simulate, lut: int) -> None:
-    simulate(mac_array(4, 4, lut, "verilator"), "mac_array", "longest_extremes")
+def test_sums_do_not_wrap(simulate: Simulate, lut: int, width: int) -> None:
+    simulate(mac_array(4, 4, lut, "verilator", width), "mac_array", "longest_extremes")
 
 
 @pytest.mark.parametrize("unit", UNITS)

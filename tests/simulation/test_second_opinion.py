@@ -47,7 +47,7 @@ def prefill(top: str, parameters: Mapping[str, int]) -> Design:
 # Where it costs nothing, shapes are those of other tests, whose builds serve here too.
 READ_MOVER = {"DATA_WIDTH": 32, "MAX_BURST": 256, "FIFO_BEATS": 512}
 WRITE_MOVER = {"DATA_WIDTH": 32, "MAX_BURST": 256, "FIFO_BEATS": 64, "OUTSTANDING": 4}
-ARRAY = {"ROWS": 4, "COLUMNS": 4, "LUT": 0, "COLUMN_WIDTH": 2}
+ARRAY = {"ROWS": 4, "COLUMNS": 4, "LUT": 0, "COLUMN_WIDTH": 2, "SUM_WIDTH": 24}
 THRESHOLD = {"VALUE_BITS": 25, "LANES": 4, "ADDRESS_BITS": 6, "COUNT_BITS": 8}
 POOLING = {"BLOCK": 8, "HEAD_DIM": 16, "BUS_WIDTH": 64, "LANES": 8, "QUERIES": 1}
 DECODE_SHELL = DecodeShape(16, qk_heads=2, group_ratio=2, h_iter=2, contexts=3, bus_width=128)

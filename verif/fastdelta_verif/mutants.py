@@ -275,9 +275,23 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "fabric_product_drops_a_sign": Mutant(
         "prefill/mac_array.v",
-        "xh = {{4{a_1[i][7]}}, a_1[i][7:4]};",
-        "xh = {4'd0, a_1[i][7:4]};",
+        "sign_minus_twice[j] = SIGN_OFFSET - two;",
+        "sign_minus_twice[j] = SIGN_OFFSET + two;",
         "random_tasks",
+        bench=MATRIX_UNIT,
+    ),
+    "fabric_product_carries_its_offset": Mutant(
+        "prefill/mac_array.v",
+        "sign_none = digit_3 == 2'd0 ? SIGN_OFFSET : 10'd0;",
+        "sign_none = 10'd0;",
+        "random_tasks",
+        bench=MATRIX_UNIT,
+    ),
+    "sums_are_a_bit_too_narrow": Mutant(
+        "prefill/matrix_strip.v",
+        "(DEPTH_WIDTH + 16)",
+        "(DEPTH_WIDTH + 15)",
+        "extremes",
         bench=MATRIX_UNIT,
     ),
     "next_task_overwrites_a_result": Mutant(

@@ -26,7 +26,6 @@ Bytes = npt.NDArray[np.int8]
 HOLD_EDGES = (
     3  # from the edge that samples a last step to the one that writes the holding registers
 )
-LONGEST_STEPS = 2**17 - 1
 MAC_ARRAY_INPUTS = (
     "step_valid",
     "step_first",
@@ -46,6 +45,7 @@ class MacArrayTest(uvm_test):
         settings = Settings.current()
         self.dut: Any = cocotb.top
         self.rows, self.columns = settings.parameters["ROWS"], settings.parameters["COLUMNS"]
+        self.sum_width = settings.parameters["SUM_WIDTH"]
         self.rng = random.Random(settings.seed)
         self.numbers = np.random.default_rng(settings.seed)
         self.domain = ClockDomain(self.dut.clk, self.dut.rst_n)
@@ -177,11 +177,13 @@ class random_tasks(MacArrayTest):
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")
 class longest_extremes(MacArrayTest):
-    """The largest sums of either sign over the longest task do not wrap."""
+    """The largest sums of either sign over the longest task that SUM_WIDTH allows do not wrap."""
 
     async def scenario(self) -> None:
         """Hold -128 against -128 and against 127 for the longest depth."""
         dut = self.dut
+        width = self.sum_width
+        steps = 2 ** (width - 15) - 1
         b = np.where(np.arange(self.columns) % 2, 127, -128).astype(np.int8)
         dut.a.value = int.from_bytes(b"\x80" * self.rows, "little")
         dut.b.value = int.from_bytes(b.tobytes(), "little")
@@ -189,7 +191,7 @@ class longest_extremes(MacArrayTest):
         dut.step_last.value = 0
         await self.domain.edge
         dut.step_first.value = 0
-        await ClockCycles(dut.clk, LONGEST_STEPS - 2)
+        await ClockCycles(dut.clk, steps - 2)
         dut.step_last.value = 1
         await self.domain.edge
         dut.step_valid.value = 0
@@ -200,7 +202,7 @@ class longest_extremes(MacArrayTest):
             got = np.frombuffer(
                 int(dut.drain_sums.value).to_bytes(4 * self.rows, "little"), dtype="<i4"
             )
-            expected = [-128 * int(b[column]) * LONGEST_STEPS] * self.rows
+            expected = [-128 * int(b[column]) * steps] * self.rows
             self.scoreboard.compare(f"column {column}", got.tolist(), expected)
             sign = "lowest" if expected[0] < 0 else "highest"
-            self.coverage.hit("longest_sums", (self.form, sign))
+            self.coverage.hit("longest_sums", (self.form, width, sign))

@@ -91,7 +91,7 @@ MAC_ARRAY = CoverageModel(
         "stalls": cross(FORMS, THROTTLES, THROTTLES),
         "steps": cross(FORMS, ("1", "2", "3 to 63", "64 and more")),
         "next_last_step": cross(FORMS, ("as early as may be", "later")),
-        "longest_sums": cross(FORMS, ("lowest", "highest")),
+        "longest_sums": cross(FORMS, (17, 24, 32), ("lowest", "highest")),
         "operands": cross(FORMS, ("-128 and -128", "-128 and 127", "others")),
         "simulator": SIMULATORS,
     },

@@ -268,12 +268,12 @@ FAULTS: Mapping[str, Fault] = {
     "skid_buffer_is_ready_in_a_reset": Fault(
         "skid_buffer_twin", SKID, "running <= rst_n;", "running <= 1'b1;", "skid_buffer_twin"
     ),
-    "fabric_product_drops_the_sign_of_a_nibble": Fault(
+    "fabric_product_drops_the_sign_of_a_digit": Fault(
         "mac_array_twin",
         ARRAY,
-        "yh = {{4{b_1[j][7]}}, b_1[j][7:4]};",
-        "yh = {4'd0, b_1[j][7:4]};",
-        "nibble_product_twin",
+        "sign_minus_twice[j] = SIGN_OFFSET - two;",
+        "sign_minus_twice[j] = SIGN_OFFSET + two;",
+        "digit_product_twin",
     ),
     "old_state_is_rounded_down": Fault(
         "decode_lanes_twin",

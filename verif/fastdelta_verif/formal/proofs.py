@@ -134,7 +134,7 @@ PROOFS: Mapping[str, Proof] = {
         {"ROWS": 2, "COLUMNS": 2, "COLUMN_WIDTH": 1, "LUT": 1},
         depth=2,
         properties=("mac_array_twin_checks.sv",),
-        twins=("nibble_product_twin",),
+        twins=("digit_product_twin",),
     ),
     "decode_lanes_twin": Proof(
         "decode_lanes",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Twins of arithmetic: the product of nibbles, rounding with saturation, and 2^-u."""
+"""Twins of arithmetic: the product by digits, rounding with saturation, and 2^-u."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def bit() -> Any:
 
 
 @block
-def nibble_product(clk: Any, a: Any, b: Any, product: Any) -> Any:
-    """Multiply signed bytes by four products of nibbles, of which the high ones have signs.
+def digit_product(clk: Any, a: Any, b: Any, product: Any) -> Any:
+    """Multiply signed bytes: each digit of two bits of one, the uppermost signed, selects.
 
     Parameters
     ----------
@@ -38,28 +38,42 @@ def nibble_product(clk: Any, a: Any, b: Any, product: Any) -> Any:
     product
         Signed, 16 bits; one cycle after the operands.
     """
-    a_high, a_low, b_high, b_low = (signed(10) for _ in range(4))
-    high, left, right, low = (signed(20) for _ in range(4))
+    twice, thrice, minus_once, minus_twice = (signed(20) for _ in range(4))
+    parts = [signed(20) for _ in range(4)]
+    part_0, part_1, part_2, part_3 = parts
 
     @always_comb
-    def split() -> None:
-        a_high.next = a[8:4].signed()
-        a_low.next = a[4:]
-        b_high.next = b[8:4].signed()
-        b_low.next = b[4:]
+    def multiples() -> None:
+        twice.next = b * 2
+        thrice.next = b * 3
+        minus_once.next = -b
+        minus_twice.next = b * -2
 
-    @always_comb
-    def multiply() -> None:
-        high.next = a_high * b_high
-        left.next = a_high * b_low
-        right.next = a_low * b_high
-        low.next = a_low * b_low
+    @block
+    def selection(digit: Any, for_2: Any, for_3: Any, part: Any) -> Any:
+        @always_comb
+        def select() -> None:
+            if digit == 0:
+                part.next = 0
+            elif digit == 1:
+                part.next = b
+            elif digit == 2:
+                part.next = for_2
+            else:
+                part.next = for_3
+
+        return select
+
+    select_0 = selection(a(2, 0), twice, thrice, part_0)
+    select_1 = selection(a(4, 2), twice, thrice, part_1)
+    select_2 = selection(a(6, 4), twice, thrice, part_2)
+    select_3 = selection(a(8, 6), minus_twice, minus_once, part_3)
 
     @always(clk.posedge)
     def add() -> None:
-        product.next = high * 256 + (left + right) * 16 + low
+        product.next = part_0 + part_1 * 4 + part_2 * 16 + part_3 * 64
 
-    return instances()
+    return multiples, select_0, select_1, select_2, select_3, add
 
 
 @block

@@ -11,11 +11,11 @@ from typing import Any
 
 from fastdelta_verif.twins.arithmetic import (
     bit,
+    digit_product,
     exp2_product,
     exp2_slope,
     exp2_sum,
     exp2_table,
-    nibble_product,
     rounded_shift,
     saturated_sum,
     signed,
@@ -62,7 +62,7 @@ def selector_ports(
 
 # Each twin with its ports.
 TWINS: Mapping[str, Callable[[], Any]] = {
-    "nibble_product_twin": lambda: nibble_product(bit(), signed(8), signed(8), signed(16)),
+    "digit_product_twin": lambda: digit_product(bit(), signed(8), signed(8), signed(16)),
     "rounded_shift_twin": lambda: rounded_shift(bit(), signed(27), unsigned(5), signed(27)),
     "saturated_sum_twin": lambda: saturated_sum(bit(), signed(27), signed(45), signed(27), bit()),
     "exp2_table_twin": lambda: exp2_table(

@@ -85,14 +85,6 @@ module tile_softmax #(
     272'h7ae83d9e9ee4af7d17c3ebe4a5f3acfa847d993ef81f91efd3e7ef73fa79fe9f0000
   };
 
-  // By the fraction of the score, whose complement is that of the distance.
-  (* rom_style = "block" *)
-  reg [16:0] exp2_table[0:255];
-  initial begin : table_values
-    reg [31:0] n;
-    for (n = 0; n < 256; n = n + 1) exp2_table[n] = EXP2[(256-n)%256*17+:17];
-  end
-
   // ---------------------------------------------------------------- control
 
   // Scoring: wait for a tile and its row parameters, take its columns, let the pipeline run empty,
@@ -311,7 +303,7 @@ module tile_softmax #(
   reg [5:0] steps_2[0:BLOCK-1];
   reg [5:0] up_3[0:BLOCK-1];  // the power times 2^(up - 16) is a share; 48: there is none
   reg [3:0] down_3[0:BLOCK-1];  // the power over 2^(8 + down) is a probability; 12: there is none
-  reg [7:0] fraction_2[0:BLOCK-1];
+  reg [BLOCK*8-1:0] fractions_2;
   reg nothing_2[0:BLOCK-1];  // masked, or too far from the peak for a share
   reg [38:0] sum[0:BLOCK-1];
   reg [23:0] far[0:BLOCK-1];
@@ -358,11 +350,10 @@ module tile_softmax #(
     end
   endtask
 
-  task automatic look_up;
+  task automatic choose_shifts;
     reg [31:0] i;
     begin
       for (i = 0; i < BLOCK; i = i + 1) begin
-        power_3[i] = exp2_table[fraction_2[i]];
         up_3[i] = nothing_2[i] ? 6'd48 : 6'd17 + {2'd0, weight_2} - steps_2[i];
         down_3[i] = nothing_2[i] || steps_2[i] > 6'd11 ? 4'd12 : steps_2[i][3:0];
       end
@@ -374,6 +365,7 @@ module tile_softmax #(
     reg signed [31:0] row, column;
     reg signed [23:0] score;
     reg [17:0] steps;
+    reg [BLOCK*8-1:0] word;
     begin
       column = {{(32 - COLUMN_WIDTH) {1'b0}}, column_1} - {{23{spread_limit[8]}}, spread_limit};
       for (i = 0; i < BLOCK; i = i + 1) begin
@@ -382,10 +374,11 @@ module tile_softmax #(
         // The integer part of the distance from the peak, which is not negative where a key counts.
         steps = {tile_exponent[i][15], tile_exponent[i], 1'b1} +
             {~score[23], ~score[23:8], score[7:0] == 8'd0};
-        fraction_2[i] = score[7:0];
+        word[i*8+:8] = score[7:0];
         steps_2[i] = steps[6:1];
         nothing_2[i] = row < column || steps[17:1] > 17'd32;
       end
+      fractions_2 <= word;
     end
   endtask
 
@@ -401,6 +394,24 @@ module tile_softmax #(
     end
   endtask
 
+  // A table has two ports. It goes by the fraction of the score, whose complement is the distance's.
+  genvar pair;
+  generate
+    for (pair = 0; 2 * pair < BLOCK; pair = pair + 1) begin : g_table
+      localparam OTHER = 2 * pair + 1 < BLOCK ? 2 * pair + 1 : 2 * pair;
+      (* rom_style = "block" *) reg [16:0] exp2_table[0:255];
+      initial begin : table_values
+        reg [31:0] n;
+        for (n = 0; n < 256; n = n + 1) exp2_table[n] = EXP2[(256-n)%256*17+:17];
+      end
+      always @(posedge clk)
+        if (valid_2) begin
+          power_3[2*pair] <= exp2_table[fractions_2[2*pair*8+:8]];
+          power_3[OTHER]  <= exp2_table[fractions_2[OTHER*8+:8]];
+        end
+    end
+  endgenerate
+
   always @(posedge clk) begin : probabilities
     if (rows_left) begin
       row_exponent <= held_exponent[next_row];
@@ -409,7 +420,7 @@ module tile_softmax #(
     end
     if (valid_3) add_shares;
     if (give_rows) hold_rows;
-    if (valid_2) look_up;
+    if (valid_2) choose_shifts;
     if (valid_1) measure_distances;
     weight_2 = weight_1;
     if (spreading) begin

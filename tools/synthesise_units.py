@@ -7,7 +7,9 @@ parts as black boxes, and multiplied by its instances. Nothing is optimised acro
 - DSP is the number of DSP48E2 cells that Yosys infers.
 - LUT is what Yosys' mapping needs, LUTs used as memory or shift register included; it moves by
   some 40 % with details of the flow. Yosys packs no register, adder or accumulator into a DSP48E2
-  of this family, so LUT and FF are upper bounds where a product is summed.
+  of this family, so LUT and FF are upper bounds where a product is summed. In the units of `PACKED`
+  its pass for the DSP48E1 of the 7 series packs them: all that it uses, a DSP48E2 has alike. Wide
+  selections of these units are of the slices' multiplexers (MUXF7, MUXF8), which count nothing.
 - A memory of 128 rows or more is counted by its size: from 2,048 rows and 2^20 bits on, or where
   its attribute says so, as URAM288 of 4,096 rows by 72 bits, else as BRAM36 in halves, in the best
   of their shapes; once for each read port. Smaller ones, and tables, are as Yosys infers them.
@@ -62,6 +64,12 @@ REPEATED = {
 }
 """Units of equal rows: the parameter that counts these, with others that grow in proportion to it,
 and the two numbers of rows that are mapped."""
+
+PACKED = frozenset({"mac_array"})
+"""Units with registers, sums and restarts packed into their DSPs, and with wide multiplexers."""
+
+PACKING = ("chtype -set DSP48E1 t:DSP48E2", "xilinx_dsp -family xc7")
+"""What packs; from here on, cells are called DSP48E1."""
 
 LUT_CELLS = {"LUT": 1} | {f"LUT{inputs}": 1 for inputs in range(1, 7)}
 LUT_MEMORY_CELLS = {
@@ -311,9 +319,12 @@ def synthesise_modules(
             for name, file in kept.items()
         }
     wanted = [name for name, file in kept.items() if not file.is_file()]
-    if wanted:
-        for name, record in _run_flow(wanted, design, cache, by_words=by_words).items():
-            kept[name].write_text(json.dumps(record))
+    for packed in (False, True):
+        alike = [name for name in wanted if (base_name(name) in PACKED) == packed]
+        if alike:
+            found = _run_flow(alike, design, cache, by_words=by_words, packed=packed)
+            for name, record in found.items():
+                kept[name].write_text(json.dumps(record))
     records = {name: json.loads(file.read_text()) for name, file in kept.items()}
     return {
         name: Mapped(
@@ -326,7 +337,12 @@ def synthesise_modules(
 
 
 def _run_flow(
-    wanted: Sequence[str], design: Mapping[str, Module], cache: Path, *, by_words: bool
+    wanted: Sequence[str],
+    design: Mapping[str, Module],
+    cache: Path,
+    *,
+    by_words: bool,
+    packed: bool,
 ) -> dict[str, dict[str, Any]]:
     """Run Yosys on modules; return what is kept of each."""
     parts = {part for name in wanted for part in design[name].parts} - set(wanted)
@@ -339,7 +355,11 @@ def _run_flow(
     folder.mkdir(parents=True, exist_ok=True)
     source, report, large = (folder / name for name in ("units.il", "stat.json", "large.il"))
     source.write_text("".join([*texts, f"module \\units\n{cells}end\n"]))
-    flow = "synth_xilinx -family xcup -noiopad -noclkbuf -run"
+    flow = flow_command(packed=packed)
+    begin = [f"{flow} begin:map_memory"]
+    if packed:
+        back = "chtype -set DSP48E2 t:DSP48E1"
+        begin = [f"{flow} begin:coarse", *PACKING, back, f"{flow} coarse:map_memory"]
     end = (
         f"write_rtlil {report}\n"
         if by_words
@@ -347,8 +367,7 @@ def _run_flow(
     )
     run_yosys(
         f"read_rtlil {source}\n"
-        "hierarchy -top units\n"
-        f"{flow} begin:map_memory\n"
+        "hierarchy -top units\n" + "\n".join(begin) + "\n"
         f"chtype -set {COUNTED} t:$mem_v2 r:SIZE>={RULE_ROWS} %i r:WR_PORTS>=1 %i\n"
         f"tee -q -o {large} dump -m t:{COUNTED}\n{end}",
         folder,
@@ -377,6 +396,12 @@ def _run_flow(
         }
         for name in wanted
     }
+
+
+def flow_command(*, packed: bool) -> str:
+    """Return the command that runs a part of the flow, without the part's name."""
+    wide = " -widemux 5" if packed else ""
+    return f"synth_xilinx -family xcup{wide} -noiopad -noclkbuf -run"
 
 
 def word_cells(text: str) -> dict[str, Counter[str]]:
@@ -476,7 +501,10 @@ def kept_file(cache: Path, module: Module, design: Mapping[str, Module]) -> Path
 def digest(module: Module, design: Mapping[str, Module]) -> str:
     """Return a hash of all that a module's cells depend on."""
     ports = (design[part].ports for part in sorted(module.parts))
-    return digest_of(str(FLOW), without_sources(module.text), *map(without_sources, ports))
+    packing = PACKING if base_name(module.name) in PACKED else ()
+    return digest_of(
+        str(FLOW), *packing, without_sources(module.text), *map(without_sources, ports)
+    )
 
 
 def digest_of(*texts: str) -> str:
@@ -569,11 +597,12 @@ def synthesise_kernel(
     parameters: Mapping[str, int],
     cache: Path,
     *,
+    only: str = "",
     by_words: bool = False,
     again: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[Unit]:
-    """Return the units of a kernel, each with what all of its instances take.
+    """Return the units of a kernel, or `only` one, each with what all of its instances take.
 
     `by_words` and `again` are as for `synthesise_modules`.
 
@@ -585,7 +614,8 @@ def synthesise_kernel(
     design = elaborate(sources, top, parameters, cache / top, REPEATED)
     root = next(name for name in design if base_name(name) == top)
     instances = count_instances(design, root)
-    single = (design[name] for name in instances if base_name(name) not in REPEATED)
+    wanted = [name for name in instances if only in ("", base_name(name))]
+    single = (design[name] for name in wanted if base_name(name) not in REPEATED)
     modules = sorted(single, key=lambda module: len(module.text))
     small = [module for module in modules if len(module.text) < BATCH_CHARACTERS]
     batches = [small[n : n + BATCH] for n in range(0, len(small), BATCH)]
@@ -604,7 +634,8 @@ def synthesise_kernel(
     rows: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
     for name, count in instances.items():
         for part in design[name].repeated:
-            rows[part] += count
+            if only in ("", part[0]):
+                rows[part] += count
     for (kind, values), count in sorted(rows.items()):
         unit = extended(kind, dict(values), sources, cache, by_words=by_words, again=again)
         add(kind, count, unit)
@@ -624,19 +655,40 @@ def count_instances(design: Mapping[str, Module], root: str) -> Counter[str]:
     return instances
 
 
+def row_of(unit: Unit) -> dict[str, Any]:
+    """Return a unit's figures as JSON types."""
+    mapped = not unit.by_words
+    return {"unit": unit.name, "instances": unit.instances, "mapped": mapped, **unit.resources}
+
+
+def totals_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what all units take together."""
+    rows = list(rows)
+    return {kind: sum(row[kind] for row in rows) for kind in RESOURCES}
+
+
+def renewed(record: Mapping[str, Any], unit: Unit, parameters: Mapping[str, int]) -> dict[str, Any]:
+    """Return a kernel's figures with those of one unit replaced.
+
+    Raises
+    ------
+    ValueError
+        The record is of other parameters or a unit is missing in it.
+    """
+    rows = [row for row in record["units"] if row["unit"] != unit.name]
+    if record["parameters"] != dict(parameters) or len(rows) != len(record["units"]) - 1:
+        raise ValueError(f"the figures have other parameters than {parameters}, or no {unit.name}")
+    rows = sorted([*rows, row_of(unit)], key=lambda row: (-row["LUT"], row["unit"]))
+    names = {row["unit"] for row in rows}
+    new = {"packed": sorted(PACKED & names), "totals": totals_of(rows), "units": rows}
+    return {**record, **new}
+
+
 def record_of(
     kernel: str, units: Sequence[Unit], parameters: Mapping[str, int], command: str
 ) -> dict[str, Any]:
     """Return a kernel's figures as JSON types."""
-    per_unit = [
-        {
-            "unit": unit.name,
-            "instances": unit.instances,
-            "mapped": not unit.by_words,
-            **unit.resources,
-        }
-        for unit in units
-    ]
+    per_unit = [row_of(unit) for unit in units]
     return {
         "kernel": kernel,
         "command": command,
@@ -647,7 +699,8 @@ def record_of(
             for unit in units
             if unit.name in REPEATED
         },
-        "totals": {kind: sum(row[kind] for row in per_unit) for kind in RESOURCES},
+        "packed": sorted(PACKED & {unit.name for unit in units}),
+        "totals": totals_of(per_unit),
         "units": per_unit,
     }
 
@@ -679,12 +732,17 @@ def main() -> int:
     parser.add_argument("--card", choices=sorted(CARDS), default="U55C", help="totals to compare")
     parser.add_argument("--output", type=Path, help="write the figures to this JSON file")
     parser.add_argument(
+        "--only", metavar="UNIT", default="", help="map one unit, and renew it in --output"
+    )
+    parser.add_argument(
         "--by-words", action="store_true", help="estimate the LUTs of units not mapped yet: minutes"
     )
     parser.add_argument(
         "--compare", action="store_true", help="add what the estimate says of the whole kernel"
     )
     arguments = parser.parse_args()
+    if arguments.only and not (arguments.output and arguments.output.is_file()):
+        parser.error("--only renews a unit of the figures that --output has")
     parameters = dict(arguments.parameters)
     sources = read_file_list(REPOSITORY / "rtl" / arguments.kernel / f"{arguments.kernel}.f")
 
@@ -693,7 +751,13 @@ def main() -> int:
 
     def synthesise(**options: bool) -> list[Unit]:
         return synthesise_kernel(
-            sources, f"{arguments.kernel}_kernel", parameters, CACHE, tell=tell, **options
+            sources,
+            f"{arguments.kernel}_kernel",
+            parameters,
+            CACHE,
+            only=arguments.only,
+            tell=tell,
+            **options,
         )
 
     try:
@@ -705,7 +769,11 @@ def main() -> int:
     settings = "".join(f" --set {name}={value}" for name, value in parameters.items())
     options = " --by-words" * arguments.by_words + " --compare" * arguments.compare
     command = f"python tools/synthesise_units.py {arguments.kernel}{settings}{options}"
-    record = record_of(arguments.kernel, units, parameters, command)
+    if arguments.only:
+        (unit,) = units
+        record = renewed(json.loads(arguments.output.read_text()), unit, parameters)
+    else:
+        record = record_of(arguments.kernel, units, parameters, command)
     if words:
         record["lut_by_words"] = sum(unit.resources["LUT"] for unit in words)
     if arguments.output:

@@ -100,9 +100,12 @@ module mac_array #(
   task automatic accumulate;
     reg [31:0] i, j;
     begin
-      for (i = 0; i < ROWS; i = i + 1)
-      for (j = 0; j < COLUMNS; j = j + 1)
-      sum[i][j] = (first_2 ? 32'sd0 : sum[i][j]) + {{16{product[i][j][15]}}, product[i][j]};
+      for (i = 0; i < ROWS; i = i + 1) begin
+        for (j = 0; j < COLUMNS; j = j + 1) begin
+          sum[i][j] = (first_2 ? 32'sd0 : sum[i][j]) +
+              $signed({{16{product[i][j][15]}}, product[i][j]});
+        end
+      end
     end
   endtask
 

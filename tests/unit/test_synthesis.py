@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyosys
 import pytest
 
 from fastdelta.filelist import read_file_list
@@ -212,6 +215,99 @@ def test_a_small_decode_kernel(tmp_path: Path) -> None:
     assert lanes["mapped"] is False
     assert lanes["FF"] > 2 * 16 * (27 + 2 * 48), "a lane keeps its state word and two sums"
     check_sums(record)
+
+
+BENCH = """\
+module bench;
+  reg clk = 0, rst_n = 0, valid = 0, first = 0, last = 0, read = 0;
+  reg [15:0] a = 0;
+  reg [31:0] b = 0;
+  reg [1:0] column = 0;
+  wire [63:0] expected, found;
+  integer n, bad = 0, seen = 0;
+  mac_array #(.ROWS(2), .COLUMNS(4), .COLUMN_WIDTH(2), .SUM_WIDTH(24), .LUT(FORM)) rtl (
+      clk, rst_n, valid, first, last, a, b, read, column, expected);
+  mapped netlist (
+      .clk(clk), .rst_n(rst_n), .step_valid(valid), .step_first(first), .step_last(last),
+      .a(a), .b(b), .drain_read(read), .drain_column(column), .drain_sums(found));
+  always #5 clk = ~clk;
+  initial begin
+    repeat (5) @(negedge clk);
+    rst_n = 1;
+    for (n = 0; n < 5000; n = n + 1) begin
+      @(negedge clk);
+      if (n > 200) begin
+        if (expected !== found) bad = bad + 1;
+        if (^expected !== 1'bx && expected != 0) seen = seen + 1;
+      end
+      valid = ($random & 3) != 0;
+      first = ($random & 15) == 0 || n < 20;
+      last = ($random & 7) == 0;
+      a = $random;
+      b = $random;
+      if (($random & 3) == 0) a[7:0] = 8'h80;
+      if (($random & 3) == 0) b[7:0] = 8'h80;
+      read = $random;
+      column = $random;
+    end
+    $display("%0d bad of %0d", bad, seen);
+    $finish;
+  end
+endmodule
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("form", [0, 1], ids=["dsp", "lut"])
+def test_mapped_array_computes_the_same(form: int, tmp_path: Path) -> None:
+    """The cells that are counted, in Yosys' own models of them, are the array cycle by cycle."""
+    source = REPOSITORY / "rtl" / "prefill" / "mac_array.v"
+    flow = tool.flow_command(packed=True)
+    sizes = f"-set ROWS 2 -set COLUMNS 4 -set COLUMN_WIDTH 2 -set SUM_WIDTH 24 -set LUT {form}"
+    script = [
+        f"read_verilog {source}",
+        f"chparam {sizes} mac_array",
+        "hierarchy -check -top mac_array",
+        f"{flow} begin:coarse",
+        *tool.PACKING,
+        "setparam -unset AMULTSEL -unset BMULTSEL t:DSP48E1",  # unknown to the older cell
+        f"{flow} coarse:check",
+        "select -assert-count 0 t:$*",
+        f"select -assert-count {0 if form else 8} t:DSP48E1",
+        f"select -assert-{'min 1' if form else 'none'} t:CARRY4",
+        "rename mac_array mapped",
+        f"write_verilog -noattr {tmp_path / 'netlist.v'}",
+    ]
+    tool.run_yosys("\n".join(script) + "\n", tmp_path, "netlist")
+    bench = tmp_path / "bench.v"
+    bench.write_text(BENCH.replace("FORM", str(form)))
+    models = Path(pyosys.__file__).parent / "share" / "xilinx" / "cells_sim.v"
+    files = [str(file) for file in (bench, source, tmp_path / "netlist.v", models)]
+    program = str(tmp_path / "bench")
+    subprocess.run(["iverilog", "-g2012", "-s", "bench", "-o", program, *files], check=True)
+    told = subprocess.run(["vvp", program], check=True, capture_output=True, text=True).stdout
+    bad, seen = map(int, re.findall(r"\d+", told.splitlines()[-1]))
+    assert bad == 0, told
+    assert seen > 3000, told
+
+
+def test_one_unit_of_the_figures_is_renewed() -> None:
+    rows = [
+        {"unit": name, "instances": 1, "mapped": True, **dict.fromkeys(tool.RESOURCES, number)}
+        for name, number in (("large", 9), ("mac_array", 5), ("small", 1))
+    ]
+    record = {"parameters": {"A": 1}, "flow": "a flow", "units": rows, "totals": {}}
+    new = tool.Unit("mac_array", 12, False, dict.fromkeys(tool.RESOURCES, 30))
+    found = tool.renewed(record, new, {"A": 1})
+    assert [row["unit"] for row in found["units"]] == ["mac_array", "large", "small"]
+    assert found["units"][0]["instances"] == 12
+    assert found["totals"] == dict.fromkeys(tool.RESOURCES, 40)
+    assert found["packed"] == ["mac_array"]
+    assert found["flow"] == "a flow"
+    for other, parameters in (("unknown", {"A": 1}), ("mac_array", {"A": 2})):
+        with pytest.raises(ValueError, match="the figures have other parameters"):
+            tool.renewed(record, tool.Unit(other), parameters)
 
 
 def check_sums(record: dict[str, Any]) -> None:

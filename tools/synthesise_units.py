@@ -9,7 +9,8 @@ parts as black boxes, and multiplied by its instances. Nothing is optimised acro
   some 40 % with details of the flow. Yosys packs no register, adder or accumulator into a DSP48E2
   of this family, so LUT and FF are upper bounds where a product is summed. In the units of `PACKED`
   its pass for the DSP48E1 of the 7 series packs them: all that it uses, a DSP48E2 has alike. Wide
-  selections of these units are of the slices' multiplexers (MUXF7, MUXF8), which count nothing.
+  selections of these units end in multiplexers of the slices, which are no LUTs: MUXF7, MUXF8 and
+  MUXF9, which Yosys calls MUXF8 as well.
 - A memory of 128 rows or more is counted by its size: from 2,048 rows and 2^20 bits on, or where
   its attribute says so, as URAM288 of 4,096 rows by 72 bits, else as BRAM36 in halves, in the best
   of their shapes; once for each read port. Smaller ones, and tables, are as Yosys infers them.

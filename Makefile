@@ -90,7 +90,7 @@ synth-decode: $(VENV) ## what each unit of the decode kernel takes on a U55C; re
 
 .PHONY: synth-prefill
 synth-prefill: $(VENV) ## the same of the prefill kernel with 256 channels, on a U280
-	$(SYNTHESISE) prefill --set HEAD_DIM=256 --card U280 --by-words --output $(FIGURES)/prefill_synthesis.json
+	$(SYNTHESISE) prefill --set HEAD_DIM=256 --card U280 --output $(FIGURES)/prefill_synthesis.json
 
 .PHONY: report
 report: setup ## all figures beside the papers' as one page, build/report/index.html; takes some minutes

@@ -86,7 +86,7 @@ FIGURES := host/fastdelta/report
 
 .PHONY: synth-decode
 synth-decode: $(VENV) ## what each unit of the decode kernel takes on a U55C; renews the report's figures
-	$(SYNTHESISE) decode --set H_ITER=8 --card U55C --compare --output $(FIGURES)/decode_synthesis.json
+	$(SYNTHESISE) decode --set H_ITER=8 --card U55C --output $(FIGURES)/decode_synthesis.json
 
 .PHONY: synth-prefill
 synth-prefill: $(VENV) ## the same of the prefill kernel with 256 channels, on a U280

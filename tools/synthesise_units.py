@@ -139,14 +139,10 @@ class Module:
 
 @dataclass(frozen=True)
 class Mapped:
-    """What one instance of a module takes: cells, and memories that are counted by the rule.
-
-    Cells are those of the device, or LUT, FF and DSP48E2 where words are counted in place of these.
-    """
+    """What one instance of a module takes: cells, and memories that are counted by the rule."""
 
     cells: dict[str, int]
     memories: tuple[Memory, ...] = ()
-    by_words: bool = False
 
     def resources(self) -> dict[str, float]:
         """Return LUT, FF, DSP, BRAM36 and URAM."""
@@ -168,13 +164,11 @@ class Unit:
 
     name: str
     instances: int = 0
-    by_words: bool = False
     resources: dict[str, float] = field(default_factory=lambda: dict.fromkeys(RESOURCES, 0))
 
     def add(self, count: int, mapped: Mapped) -> None:
         """Add instances of one module, without their parts."""
         self.instances += count
-        self.by_words |= mapped.by_words
         for kind, number in mapped.resources().items():
             self.resources[kind] += count * number
 
@@ -296,17 +290,9 @@ def _parsed(name: str, head: list[str], lines: list[str]) -> Module:
 
 
 def synthesise_modules(
-    modules: Iterable[Module],
-    design: Mapping[str, Module],
-    cache: Path,
-    *,
-    by_words: bool = False,
-    again: bool = False,
+    modules: Iterable[Module], design: Mapping[str, Module], cache: Path
 ) -> dict[str, Mapped]:
     """Map modules, their parts as black boxes; return what each takes by name.
-
-    With `by_words`, modules that no earlier run has mapped, or all with `again`, are not mapped,
-    but estimated from their words (`word_cells`).
 
     Raises
     ------
@@ -314,36 +300,21 @@ def synthesise_modules(
         Yosys stopped.
     """
     kept = {module.name: kept_file(cache, module, design) for module in modules}
-    if by_words:
-        kept = {
-            name: file if file.is_file() and not again else file.with_suffix(".words.json")
-            for name, file in kept.items()
-        }
     wanted = [name for name, file in kept.items() if not file.is_file()]
     for packed in (False, True):
         alike = [name for name in wanted if (base_name(name) in PACKED) == packed]
         if alike:
-            found = _run_flow(alike, design, cache, by_words=by_words, packed=packed)
-            for name, record in found.items():
+            for name, record in _run_flow(alike, design, cache, packed=packed).items():
                 kept[name].write_text(json.dumps(record))
     records = {name: json.loads(file.read_text()) for name, file in kept.items()}
     return {
-        name: Mapped(
-            record["cells"],
-            tuple(Memory(**memory) for memory in record["memories"]),
-            record.get("by_words", False),
-        )
+        name: Mapped(record["cells"], tuple(Memory(**memory) for memory in record["memories"]))
         for name, record in records.items()
     }
 
 
 def _run_flow(
-    wanted: Sequence[str],
-    design: Mapping[str, Module],
-    cache: Path,
-    *,
-    by_words: bool,
-    packed: bool,
+    wanted: Sequence[str], design: Mapping[str, Module], cache: Path, *, packed: bool
 ) -> dict[str, dict[str, Any]]:
     """Run Yosys on modules; return what is kept of each."""
     parts = {part for name in wanted for part in design[name].parts} - set(wanted)
@@ -352,7 +323,7 @@ def _run_flow(
     cells = "".join(
         f"  attribute \\keep 1\n  cell {name} \\unit_{n}\n  end\n" for n, name in enumerate(wanted)
     )
-    folder = cache / digest_of(str(by_words), *wanted)
+    folder = cache / digest_of(*wanted)
     folder.mkdir(parents=True, exist_ok=True)
     source, report, large = (folder / name for name in ("units.il", "stat.json", "large.il"))
     source.write_text("".join([*texts, f"module \\units\n{cells}end\n"]))
@@ -361,27 +332,19 @@ def _run_flow(
     if packed:
         back = "chtype -set DSP48E2 t:DSP48E1"
         begin = [f"{flow} begin:coarse", *PACKING, back, f"{flow} coarse:map_memory"]
-    end = (
-        f"write_rtlil {report}\n"
-        if by_words
-        else f"{flow} map_memory:check\ntee -q -o {report} stat -json\n"
-    )
     run_yosys(
         f"read_rtlil {source}\n"
         "hierarchy -top units\n" + "\n".join(begin) + "\n"
         f"chtype -set {COUNTED} t:$mem_v2 r:SIZE>={RULE_ROWS} %i r:WR_PORTS>=1 %i\n"
-        f"tee -q -o {large} dump -m t:{COUNTED}\n{end}",
+        f"tee -q -o {large} dump -m t:{COUNTED}\n"
+        f"{flow} map_memory:check\ntee -q -o {report} stat -json\n",
         folder,
         base_name(wanted[0]) if len(wanted) == 1 else f"{len(wanted)}_units",
     )
     names = {plain_name(name) for name in design} | {COUNTED}
     memories = counted_memories(large.read_text())
-    if by_words:
-        found = word_cells(report.read_text())
-    else:
-        statistics = json.loads(report.read_text())["modules"]
-        found = {n: Counter(module["num_cells_by_type"]) for n, module in statistics.items()}
-    by_name = {plain_name(name): counts for name, counts in found.items()}
+    statistics = json.loads(report.read_text())["modules"]
+    by_name = {plain_name(n): module["num_cells_by_type"] for n, module in statistics.items()}
     source.unlink()
     report.unlink()
     return {
@@ -389,11 +352,10 @@ def _run_flow(
             "module": plain_name(name),
             "cells": {
                 kind: count
-                for kind, count in by_name.get(plain_name(name), Counter()).items()
+                for kind, count in by_name.get(plain_name(name), {}).items()
                 if plain_name(kind) not in names
             },
             "memories": [asdict(memory) for memory in memories.get(name, ())],
-            "by_words": by_words,
         }
         for name in wanted
     }
@@ -403,72 +365,6 @@ def flow_command(*, packed: bool) -> str:
     """Return the command that runs a part of the flow, without the part's name."""
     wide = " -widemux 5" if packed else ""
     return f"synth_xilinx -family xcup{wide} -noiopad -noclkbuf -run"
-
-
-def word_cells(text: str) -> dict[str, Counter[str]]:
-    """Estimate LUT, and count FF and DSP48E2, of the modules of RTLIL before it is mapped.
-
-    A 6-input LUT is taken to hold a bit of a sum, two bits of 2:1 selection, two of bitwise logic,
-    a 4:1 step of a shifter, or six bits that are reduced.
-    """
-    found: dict[str, Counter[str]] = {}
-    name, kind = "", ""
-    sizes: dict[str, int] = {}
-    amounts: dict[str, float] = {}
-    for line in text.splitlines():
-        if line.startswith("module "):
-            name, amounts = line.split()[1], {"LUT": 0.0, "FF": 0.0, "DSP48E2": 0.0}
-        elif match := CELL.match(line):
-            kind, sizes = match[1], {}
-        elif line.startswith("    parameter "):
-            words = line.split()
-            value = words[-1].partition("'")[0] if "'" not in words[-1] else words[-1]
-            if value.isdecimal():
-                sizes[words[-2].lstrip("\\")] = int(value)
-        elif line == "  end" and kind:
-            for resource, amount in _word_cell(plain_name(kind), sizes).items():
-                amounts[resource] += amount
-            kind = ""
-        elif line == "end":
-            found[name] = Counter({r: round(amount) for r, amount in amounts.items()})
-    return found
-
-
-def _word_cell(kind: str, sizes: Mapping[str, int]) -> dict[str, float]:
-    """Return LUT, FF and DSP48E2 of one cell before mapping."""
-    a, b, y = (sizes.get(size, 0) for size in ("A_WIDTH", "B_WIDTH", "Y_WIDTH"))
-    width = sizes.get("WIDTH", 0)
-    if kind == "DSP48E2":
-        return {"DSP48E2": 1}
-    if kind in {"$alu", "$add", "$sub", "$neg", "$macc", "$macc_v2"}:
-        return {"LUT": y}
-    if kind == "$mux":
-        return {"LUT": width / 2}
-    if kind == "$pmux":
-        return {"LUT": width * sizes.get("S_WIDTH", 0) / 2}
-    if kind in {"$shl", "$shr", "$sshl", "$sshr", "$shift", "$shiftx"}:
-        if y < a // 4:  # a selection of few bits of many
-            return {"LUT": a / 3}
-        levels = min(b, max(1, (max(a, y) - 1).bit_length()))
-        return {"LUT": y * levels / 2}
-    if kind in {"$and", "$or", "$xor", "$xnor", "$bwmux"}:
-        return {"LUT": max(y, width) / 2}
-    if kind in {"$lt", "$le", "$gt", "$ge"}:
-        return {"LUT": max(a, b) / 2}
-    if kind in {"$eq", "$ne", "$eqx", "$nex", "$logic_and", "$logic_or"}:
-        return {"LUT": max(a, b) / 3}
-    if kind.startswith("$reduce") or kind == "$logic_not":
-        return {"LUT": a / 6}
-    if kind == "$mul":
-        return {"LUT": a * b}
-    if "dff" in kind or "dlatch" in kind:
-        return {"FF": width}
-    if kind == "$mem_v2":
-        rows, reads = sizes.get("SIZE", 0), sizes.get("RD_PORTS", 1)
-        if sizes.get("WR_PORTS", 0):
-            return {"LUT": reads * width * -(-rows // 32) * 8 / 14}
-        return {"LUT": reads * width * -(-rows // 64)}
-    return {}
 
 
 def counted_memories(text: str) -> dict[str, list[Memory]]:
@@ -536,15 +432,9 @@ def base_name(name: str) -> str:
 
 
 def extended(
-    kind: str,
-    parameters: Mapping[str, int],
-    sources: Iterable[Path],
-    cache: Path,
-    *,
-    by_words: bool = False,
-    again: bool = False,
+    kind: str, parameters: Mapping[str, int], sources: Iterable[Path], cache: Path
 ) -> Mapped:
-    """Return what a unit of `REPEATED` rows takes; options as for `synthesise_modules`."""
+    """Return what a unit of `REPEATED` rows takes."""
     names, few, more = REPEATED[kind]
     rows = parameters[names[0]]
     own = [source for source in sources if source.stem == kind]  # it has no parts
@@ -556,12 +446,7 @@ def extended(
 
     counts = [rows] if rows <= more else [few, more]
     modules = [module_of(count) for count in counts]
-    mapped = all(kept_file(cache, module, {}).is_file() for module in modules)
-    by_words = by_words and (again or not mapped)
-    found = [
-        synthesise_modules([module], {module.name: module}, cache, by_words=by_words, again=True)
-        for module in modules
-    ]
+    found = [synthesise_modules([module], {module.name: module}, cache) for module in modules]
     results = [one for each in found for one in each.values()]
     if len(results) == 1:
         return results[0]
@@ -575,7 +460,7 @@ def extended(
         for one, other in zip(low.memories, high.memories, strict=True)
     )
     cells = extend(low.cells, high.cells, few, more, rows)
-    return Mapped(cells, tuple(memories), low.by_words)
+    return Mapped(cells, tuple(memories))
 
 
 def _line(low: int, high: int, few: int, more: int, rows: int) -> int:
@@ -599,13 +484,9 @@ def synthesise_kernel(
     cache: Path,
     *,
     only: str = "",
-    by_words: bool = False,
-    again: bool = False,
     tell: Callable[[str], None] = lambda _: None,
 ) -> list[Unit]:
     """Return the units of a kernel, or `only` one, each with what all of its instances take.
-
-    `by_words` and `again` are as for `synthesise_modules`.
 
     Raises
     ------
@@ -629,8 +510,7 @@ def synthesise_kernel(
 
     for number, batch in enumerate(batches):
         tell(f"batch {number + 1} of {len(batches)}")
-        found = synthesise_modules(batch, design, cache, by_words=by_words, again=again)
-        for name, mapped in found.items():
+        for name, mapped in synthesise_modules(batch, design, cache).items():
             add(base_name(name), instances[name], mapped)
     rows: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
     for name, count in instances.items():
@@ -638,8 +518,7 @@ def synthesise_kernel(
             if only in ("", part[0]):
                 rows[part] += count
     for (kind, values), count in sorted(rows.items()):
-        unit = extended(kind, dict(values), sources, cache, by_words=by_words, again=again)
-        add(kind, count, unit)
+        add(kind, count, extended(kind, dict(values), sources, cache))
     return sorted(units.values(), key=lambda unit: (-unit.resources["LUT"], unit.name))
 
 
@@ -658,8 +537,7 @@ def count_instances(design: Mapping[str, Module], root: str) -> Counter[str]:
 
 def row_of(unit: Unit) -> dict[str, Any]:
     """Return a unit's figures as JSON types."""
-    mapped = not unit.by_words
-    return {"unit": unit.name, "instances": unit.instances, "mapped": mapped, **unit.resources}
+    return {"unit": unit.name, "instances": unit.instances, **unit.resources}
 
 
 def totals_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -735,12 +613,6 @@ def main() -> int:
     parser.add_argument(
         "--only", metavar="UNIT", default="", help="map one unit, and renew it in --output"
     )
-    parser.add_argument(
-        "--by-words", action="store_true", help="estimate the LUTs of units not mapped yet: minutes"
-    )
-    parser.add_argument(
-        "--compare", action="store_true", help="add what the estimate says of the whole kernel"
-    )
     arguments = parser.parse_args()
     if arguments.only and not (arguments.output and arguments.output.is_file()):
         parser.error("--only renews a unit of the figures that --output has")
@@ -750,33 +622,19 @@ def main() -> int:
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    def synthesise(**options: bool) -> list[Unit]:
-        return synthesise_kernel(
-            sources,
-            f"{arguments.kernel}_kernel",
-            parameters,
-            CACHE,
-            only=arguments.only,
-            tell=tell,
-            **options,
-        )
-
+    top = f"{arguments.kernel}_kernel"
     try:
-        units = synthesise(by_words=arguments.by_words)
-        words = synthesise(by_words=True, again=True) if arguments.compare else []
+        units = synthesise_kernel(sources, top, parameters, CACHE, only=arguments.only, tell=tell)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return 1
     settings = "".join(f" --set {name}={value}" for name, value in parameters.items())
-    options = " --by-words" * arguments.by_words + " --compare" * arguments.compare
-    command = f"python tools/synthesise_units.py {arguments.kernel}{settings}{options}"
+    command = f"python tools/synthesise_units.py {arguments.kernel}{settings}"
     if arguments.only:
         (unit,) = units
         record = renewed(json.loads(arguments.output.read_text()), unit, parameters)
     else:
         record = record_of(arguments.kernel, units, parameters, command)
-    if words:
-        record["lut_by_words"] = sum(unit.resources["LUT"] for unit in words)
     if arguments.output:
         arguments.output.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     card = CARDS[arguments.card]

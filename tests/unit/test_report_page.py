@@ -69,7 +69,7 @@ def record(kernel: str, lut: int, **parameters: int) -> dict[str, object]:
         "flow": "made up",
         "parameters": parameters,
         "totals": amounts,
-        "units": [{"unit": "lanes", "instances": 8, "mapped": True, **amounts}],
+        "units": [{"unit": "lanes", "instances": 8, **amounts}],
     }
 
 
@@ -81,7 +81,7 @@ def test_resources_say_what_breaks_the_limit() -> None:
     rows = {row[0]: row for row in by_name["decode_resources"].rows}
     assert rows["DSP"][3] == papers.DECODE_RESOURCES[8][1]
     assert rows["URAM"][3] is None
-    assert by_name["decode_units"].rows[0][:4] == ("lanes", 8, True, 1_200_000)
+    assert by_name["decode_units"].rows[0][:3] == ("lanes", 8, 1_200_000)
 
 
 def test_record_is_json() -> None:

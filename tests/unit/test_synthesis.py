@@ -141,11 +141,11 @@ def test_units_are_multiplied_by_their_instances(design: Path, tmp_path: Path) -
 @pytest.mark.timeout(300)
 def test_only_what_changed_is_mapped_again(design: Path, tmp_path: Path) -> None:
     cache, other = tmp_path / "cache", tmp_path / "other" / "demo_kernel.v"
-    tool.synthesise_kernel([design], "demo_kernel", {}, cache, by_words=True)
+    tool.synthesise_kernel([design], "demo_kernel", {}, cache)
     before = set(cache.glob("*.json"))
     other.parent.mkdir()
     other.write_text("// moved\n" + DESIGN.replace("product <= a * b", "product <= a * b + 1'b1"))
-    tool.synthesise_kernel([other], "demo_kernel", {}, cache, by_words=True)
+    tool.synthesise_kernel([other], "demo_kernel", {}, cache)
     after = set(cache.glob("*.json"))
     assert before < after
     assert len(after - before) == 1, "the multiplier alone"
@@ -155,17 +155,6 @@ def test_an_error_of_yosys_is_told(design: Path, tmp_path: Path) -> None:
     design.write_text(DESIGN.replace("module store", "module shop"))
     with pytest.raises(RuntimeError, match="store"):
         tool.synthesise_kernel([design], "demo_kernel", {}, tmp_path)
-
-
-@pytest.mark.timeout(300)
-def test_words_estimate_what_is_not_mapped(design: Path, tmp_path: Path) -> None:
-    options = {"by_words": True}
-    units = tool.synthesise_kernel([design], "demo_kernel", {"PAIRS": 3}, tmp_path, **options)
-    found = {unit.name: unit for unit in units}
-    assert all(unit.by_words for unit in units)
-    assert found["multiplier"].resources == {"LUT": 0, "FF": 270, "DSP": 6, "BRAM36": 0, "URAM": 0}
-    assert found["store"].resources["URAM"] == 16
-    assert found["store"].resources["BRAM36"] == 1
 
 
 def test_memories_are_counted_by_their_size() -> None:
@@ -204,15 +193,14 @@ def test_extension_foretells_a_larger_array(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_small_decode_kernel(tmp_path: Path) -> None:
+def test_lanes_of_a_small_decode_kernel(tmp_path: Path) -> None:
     sizes = {"HEAD_DIM": 16, "QK_HEADS": 2, "GROUP_RATIO": 2, "H_ITER": 2, "BUS_WIDTH": 128}
     sources = read_file_list(REPOSITORY / "rtl" / "decode" / "decode.f")
-    units = tool.synthesise_kernel(sources, "decode_kernel", sizes, tmp_path, by_words=True)
+    units = tool.synthesise_kernel(sources, "decode_kernel", sizes, tmp_path, only="decode_lanes")
     record = tool.record_of("decode", units, sizes, "a command")
-    lanes = next(unit for unit in record["units"] if unit["unit"] == "decode_lanes")
+    (lanes,) = record["units"]
     assert lanes["instances"] == 2
     assert lanes["DSP"] == 3 * 16 * 2, "three multipliers a lane"
-    assert lanes["mapped"] is False
     assert lanes["FF"] > 2 * 16 * (27 + 2 * 48), "a lane keeps its state word and two sums"
     check_sums(record)
 
@@ -294,11 +282,11 @@ def test_mapped_array_computes_the_same(form: int, tmp_path: Path) -> None:
 
 def test_one_unit_of_the_figures_is_renewed() -> None:
     rows = [
-        {"unit": name, "instances": 1, "mapped": True, **dict.fromkeys(tool.RESOURCES, number)}
+        {"unit": name, "instances": 1, **dict.fromkeys(tool.RESOURCES, number)}
         for name, number in (("large", 9), ("mac_array", 5), ("small", 1))
     ]
     record = {"parameters": {"A": 1}, "flow": "a flow", "units": rows, "totals": {}}
-    new = tool.Unit("mac_array", 12, False, dict.fromkeys(tool.RESOURCES, 30))
+    new = tool.Unit("mac_array", 12, dict.fromkeys(tool.RESOURCES, 30))
     found = tool.renewed(record, new, {"A": 1})
     assert [row["unit"] for row in found["units"]] == ["mac_array", "large", "small"]
     assert found["units"][0]["instances"] == 12
@@ -324,7 +312,6 @@ def test_committed_figures(kernel: Any, card: str) -> None:
     assert set(names) == modules
     assert max(names.values()) == 1
     assert record["command"].startswith(f"python tools/synthesise_units.py {kernel}")
-    assert all(unit["mapped"] for unit in record["units"]), "no estimate among the figures"
     shares = {kind: total / CARDS[card][kind] for kind, total in record["totals"].items()}
     assert max(shares.values()) <= 0.8, "the shell and the router need the rest"
     assert json.dumps(record, allow_nan=False)

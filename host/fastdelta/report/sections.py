@@ -608,20 +608,12 @@ def _resource_tables(
     units = table_of(
         f"{kernel}_units",
         f"{kernel} kernel ({sizes}), all instances of each unit without its parts",
-        [Column("unit"), Column("instances"), Column("mapped"), *columns],
+        [Column("unit"), Column("instances"), *columns],
         [
-            [
-                unit["unit"],
-                unit["instances"],
-                unit["mapped"],
-                *(unit[kind] for kind in RESOURCES),
-            ]
+            [unit["unit"], unit["instances"], *(unit[kind] for kind in RESOURCES)]
             for unit in record["units"]
         ],
-        [
-            record["flow"] + "; LUT within some 40 %, LUT and FF upper bounds beside DSP blocks.",
-            _estimate_note(record),
-        ],
+        [record["flow"] + "; LUT within some 40 %, LUT and FF upper bounds beside DSP blocks."],
     )
     rows: list[list[Value]] = []
     for kind in RESOURCES:
@@ -651,18 +643,6 @@ def _resource_tables(
         [verdict],
     )
     return [whole, units]
-
-
-def _estimate_note(record: Mapping[str, Any]) -> str:
-    """Say what is estimated in place of mapped, and how good such an estimate is if it is known."""
-    note = (
-        "LUT of units that are not mapped: estimated from the widths of their operations, which "
-        "says too much where an array is written at a variable place."
-    )
-    if "lut_by_words" not in record:
-        return note
-    share = record["lut_by_words"] / record["totals"]["LUT"]
-    return f"{note} For this whole kernel, which is mapped, that gives {100 * share:.0f} % of it."
 
 
 def _resource_picture(

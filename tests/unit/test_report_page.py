@@ -68,6 +68,7 @@ def record(kernel: str, lut: int, **parameters: int) -> dict[str, object]:
         "command": f"synthesise {kernel}",
         "flow": "made up",
         "parameters": parameters,
+        "packed": ["lanes"] if kernel == "decode" else [],
         "totals": amounts,
         "units": [{"unit": "lanes", "instances": 8, **amounts}],
     }
@@ -82,6 +83,8 @@ def test_resources_say_what_breaks_the_limit() -> None:
     assert rows["DSP"][3] == papers.DECODE_RESOURCES[8][1]
     assert rows["URAM"][3] is None
     assert by_name["decode_units"].rows[0][:3] == ("lanes", 8, 1_200_000)
+    assert "restarts of lanes are packed" in by_name["decode_units"].notes[1]
+    assert len(by_name["prefill_units"].notes) == 1
 
 
 def test_record_is_json() -> None:

@@ -613,7 +613,14 @@ def _resource_tables(
             [unit["unit"], unit["instances"], *(unit[kind] for kind in RESOURCES)]
             for unit in record["units"]
         ],
-        [record["flow"] + "; LUT within some 40 %, LUT and FF upper bounds beside DSP blocks."],
+        [
+            record["flow"] + "; LUT within some 40 %, LUT and FF upper bounds beside DSP blocks.",
+            *(
+                f"Sums and restarts of {unit} are packed into its DSP blocks, by Yosys' pass for "
+                "the 7 series: it has none for UltraScale+."
+                for unit in record["packed"]
+            ),
+        ],
     )
     rows: list[list[Value]] = []
     for kind in RESOURCES:

@@ -83,8 +83,8 @@ class VectorAddBoard:
         image = self.image(beats, **options)
         number = self.board.submit(unit, image, timeout_cycles=timeout_cycles)
         assert self.board.wait(number, 60)
-        command = self.board.command(number)
-        self.board.forget(number)
+        command = self.board.take(number)
+        assert command is not None
         return command
 
     def check(self, beats: int, *, seed: int = 0) -> Command:

@@ -369,7 +369,7 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
                 for unit in self._board.units:
                     self._board.reset(unit)
                 for number in abandoned:
-                    self._board.forget(number)
+                    self._board.take(number)
             else:
                 if self._objects:
                     raise BoardError(

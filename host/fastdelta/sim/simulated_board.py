@@ -425,7 +425,6 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, Sequence[Any]]]] = {
     "fd_wait": (c_int, (c_void_p, c_int64, c_double)),
     "fd_wait_any": (c_int64, (c_void_p, c_int64, c_double)),
     "fd_command_info": (c_int, (c_void_p, c_int64, POINTER(_CommandStruct))),
-    "fd_command_forget": (c_int, (c_void_p, c_int64)),
     "fd_command_take": (c_int, (c_void_p, c_int64, POINTER(_CommandStruct))),
     "fd_last_command": (c_int, (c_void_p, c_int, POINTER(_CommandStruct))),
     "fd_reset": (c_int, (c_void_p, c_int)),
@@ -791,10 +790,6 @@ class SimulatedBoard:
             info.control_reads,
             info.unwritten,
         )
-
-    def forget(self, command: int) -> None:
-        """Free what is kept of an ended command."""
-        self._call("fd_command_forget", command)
 
     def take(self, command: int) -> Command | None:
         """Return what is known of an ended command and forget it; None: it has not ended."""

@@ -296,15 +296,6 @@ int fd_command_take(fd_board* board, int64_t id, fd_command* info) {
     });
 }
 
-int fd_command_forget(fd_board* board, int64_t id) {
-    return guarded([&] {
-        fd_command info;
-        const int taken = fd_command_take(board, id, &info);
-        if (taken == 0) throw std::logic_error("the command has not ended");
-        return taken == 1 ? 0 : -1;
-    });
-}
-
 int fd_last_command(fd_board* board, int compute_unit, fd_command* info) {
     return guarded([&] { return board->unit(compute_unit).last(*info) ? 1 : 0; });
 }

@@ -155,7 +155,6 @@ int fd_wait(fd_board*, int64_t command, double seconds);  // 1: ended, 0: still 
 // Waits until more than `seen` commands have ended on the board; returns how many have.
 int64_t fd_wait_any(fd_board*, int64_t seen, double seconds);
 int fd_command_info(fd_board*, int64_t command, fd_command* info);
-int fd_command_forget(fd_board*, int64_t command);  // an ended command
 int fd_command_take(fd_board*, int64_t command, fd_command* info);  // 1: ended, given and forgotten, 0: still going on
 int fd_last_command(fd_board*, int compute_unit, fd_command* info);  // ended last; 1: given, 0: none
 

@@ -544,12 +544,11 @@ void Card::collect(Client& client) {
     if (!board_) return;
     for (auto running = client.running.begin(); running != client.running.end();) {
         fd_command command{};
-        if (fd_command_info(board_.get(), running->command, &command) != 0 || command.state == FD_QUEUED || command.state == FD_RUNNING) {
+        if (fd_command_take(board_.get(), running->command, &command) != 1) {
             ++running;
             continue;
         }
         finish(client, *running, command);
-        fd_command_forget(board_.get(), running->command);
         running = client.running.erase(running);
     }
 }

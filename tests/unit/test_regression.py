@@ -2,15 +2,17 @@
 """Regressions without simulation: recorded tests, plans, seeds, and what reports say."""
 
 import datetime
+import io
 import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from fastdelta_verif.build import Design, seed_of
-from fastdelta_verif.coverage import CodePoints, Exclusion
+from fastdelta_verif.coverage import CodePoints, Exclusion, format_percentage
 from fastdelta_verif.regression.jobs import FOLDER, Job, RecordedTest, Simulation, parse_seed_line
 from fastdelta_verif.regression.page import page
 from fastdelta_verif.regression.plans import LeftOut, Plan, fits, load_plans, load_points
@@ -18,7 +20,7 @@ from fastdelta_verif.regression.record import record
 from fastdelta_verif.regression.report import history_line, junit, make_report, read_history, trend
 from fastdelta_verif.regression.results import Result, Status
 from fastdelta_verif.regression.runner import JobRun, Outcome
-from fastdelta_verif.regression.session import Request, select
+from fastdelta_verif.regression.session import Request, print_summary, select
 from fastdelta_verif.testplan import Testpoint, case_of
 
 STARTED = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
@@ -261,11 +263,22 @@ def test_whole_run_fails_below_its_goals() -> None:
     goals = {"functional": 100.0, "line": 50.0, "toggle": 90.0}
     report = a_report(whole=True, sampled=sampled, goals=goals)
     assert report["missed"] == [
-        "functional coverage is 50.00 %, 100.0 % are the goal",
-        "toggle coverage is 0.00 %, 90.0 % are the goal",
+        "functional coverage is 50.0 %, 100.0 % are the goal",
+        "toggle coverage is 0.0 %, 90.0 % are the goal",
     ]
     assert report["verdict"] == "failed"
     assert not a_report(sampled=sampled, goals=goals)["missed"]
+
+
+def test_percentages_are_rounded_down_alike() -> None:
+    report = a_report()
+    report["code_percent"] = {"line": 99.96}
+    console = Console(file=io.StringIO(), width=100)
+    print_summary(report, None, console)
+    for text in (page(report, trend([], report)), console.file.getvalue()):
+        assert "99.9" in text
+        assert "100.0" not in text, "what is not complete must not read so"
+    assert [format_percentage(value) for value in (100.0, 97.0, 0.0)] == ["100.0", "97.0", "0.0"]
 
 
 def test_test_without_coverage_of_its_own_is_a_bin() -> None:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
-from fastdelta_verif.coverage import KINDS
+from fastdelta_verif.coverage import KINDS, format_percentage
 from fastdelta_verif.regression.jobs import Json
 from fastdelta_verif.regression.results import Status, printable
 
@@ -30,7 +30,8 @@ main { max-width: 1120px; margin: 0 auto; padding: 28px 20px 60px; }
 h1 { font-size: 26px; margin: 0; letter-spacing: -.01em; }
 h2 { font-size: 18px; margin: 36px 0 10px; }
 h3 { font-size: 15px; margin: 18px 0 6px; }
-p { margin: 6px 0; } .soft { color: var(--soft); }
+p { margin: 6px 0; } .soft, .count { color: var(--soft); }
+.count { white-space: nowrap; }
 code, pre { font: 13px/1.5 ui-monospace, "SF Mono", "DejaVu Sans Mono", monospace; }
 pre { margin: 8px 0; padding: 10px 12px; border-radius: 6px; background: var(--page);
   white-space: pre-wrap; overflow-wrap: anywhere; }
@@ -44,9 +45,9 @@ header { display: flex; flex-wrap: wrap; gap: 8px 14px; align-items: center; }
 .chip.warn { background: var(--warn-soft); color: var(--warn); }
 header .chip { font-size: 16px; padding: 3px 14px; border-radius: 16px; font-weight: 600; }
 .tiles { display: grid; gap: 12px; margin: 18px 0 0;
-  grid-template-columns: repeat(auto-fit, minmax(138px, 1fr)); }
+  grid-template-columns: repeat(auto-fit, minmax(130px, 1fr)); }
 .tile, .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
-.tile { padding: 12px 14px; } .tile b { display: block; font-size: 20px; line-height: 1.3;
+.tile { padding: 12px; } .tile b { display: block; font-size: 18px; line-height: 1.3;
   white-space: nowrap; }
 .tile span { display: block; font-size: 13px; color: var(--soft); }
 .tile .up { color: var(--good); } .tile .down { color: var(--bad); }
@@ -62,7 +63,7 @@ td.name { overflow-wrap: anywhere; } td.chips { white-space: nowrap; width: 1%; 
 details > summary { cursor: pointer; } .area { padding: 5px 0; }
 .area + .area { border-top: 1px solid var(--line); } details details { margin-left: 14px; }
 details > summary:focus-visible { outline: 2px solid var(--accent); }
-.bar { display: inline-block; width: 90px; height: 8px; border-radius: 4px; overflow: hidden;
+.bar { display: inline-block; width: 64px; height: 8px; border-radius: 4px; overflow: hidden;
   background: var(--mute-soft); vertical-align: middle; margin-right: 8px; }
 .bar i { display: block; height: 100%; background: var(--good); }
 .bar i.warn { background: var(--warn); } .bar i.bad { background: var(--bad); }
@@ -143,13 +144,8 @@ def _bar(percent: float, *, goal: float = 100.0) -> str:
     kind = "" if percent >= goal else "warn" if percent >= goal - 20 else "bad"
     return (
         f'<span class="bar"><i class="{kind}" style="width:{percent:.1f}%"></i></span>'
-        f"{_floor(percent)} %"
+        f"{format_percentage(percent)} %"
     )
-
-
-def _floor(percent: float) -> str:
-    """Round down: what is not complete must not read 100.0."""
-    return f"{int(percent * 10) / 10:.1f}"
 
 
 def _head(report: Json) -> str:
@@ -177,10 +173,12 @@ def _tiles(report: Json, trend: Json) -> str:
     percent = report["functional"]["percent"]
     if percent is not None:
         delta = _change(before, "functional", percent)
-        tiles.append((f"{_floor(percent)} %", "functional coverage", delta))
+        tiles.append((f"{format_percentage(percent)} %", "functional coverage", delta))
     for kind, value in report["code_percent"].items():
         earlier = {"code": before["code"].get(kind)} if before else None
-        tiles.append((f"{_floor(value)} %", f"{kind} coverage", _change(earlier, "code", value)))
+        tiles.append(
+            (f"{format_percentage(value)} %", f"{kind} coverage", _change(earlier, "code", value))
+        )
     tiles.append((_duration(report["seconds"]), "wall clock", ""))
     cells = "".join(
         f'<div class="tile"><b>{value}</b><span>{name}</span>{change}</div>'
@@ -285,11 +283,13 @@ def _trends(trend: Json) -> str:
     ]
     if all(line["functional"] is not None for line in lines):
         functional = [line["functional"] for line in lines]
-        charts.append(_chart("functional coverage", functional, lambda v: f"{_floor(v)} %"))
+        charts.append(
+            _chart("functional coverage", functional, lambda v: f"{format_percentage(v)} %")
+        )
     for kind in KINDS:
         if all(kind in line["code"] for line in lines):
             values = [line["code"][kind] for line in lines]
-            charts.append(_chart(f"{kind} coverage", values, lambda v: f"{_floor(v)} %"))
+            charts.append(_chart(f"{kind} coverage", values, lambda v: f"{format_percentage(v)} %"))
     return (
         f'<div class="card">{"".join(parts)}</div><div class="charts">'
         + "".join(f'<div class="card">{chart}</div>' for chart in charts)
@@ -445,10 +445,10 @@ def _code(report: Json) -> str:
             if part is None or not part["total"]:
                 cells.append("-")
                 continue
-            left = f" <span class=soft>({part['excluded']} left out)</span>"
+            left = f" <span class=count>({part['excluded']} left out)</span>"
             cells.append(
                 _bar(100.0 * part["hit"] / part["total"], goal=90.0 if kind == "toggle" else 97.0)
-                + f" <span class=soft>{part['hit']} / {part['total']}</span>"
+                + f" <span class=count>{part['hit']} / {part['total']}</span>"
                 + (left if part["excluded"] else "")
             )
         rows.append((name, *cells))

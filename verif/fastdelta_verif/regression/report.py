@@ -19,6 +19,7 @@ from fastdelta_verif.build import REPOSITORY, simulator_version
 from fastdelta_verif.coverage import (
     Exclusion,
     code_percentages,
+    format_percentage,
     missing_bins,
     percentage,
     summarise,
@@ -84,7 +85,7 @@ def make_report(
     if outcome.functional:
         percents["functional"] = percentage(outcome.functional)
     missed = [
-        f"{kind} coverage is {percents.get(kind, 0.0):.2f} %, {least} % are the goal"
+        f"{kind} coverage is {format_percentage(percents.get(kind, 0.0))} %, {least} % are the goal"
         for kind, least in (goals or {}).items()
         if judged and percents.get(kind, 0.0) < least
     ]

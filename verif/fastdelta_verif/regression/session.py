@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fastdelta_verif.build import REPOSITORY
-from fastdelta_verif.coverage import Record, load_exclusions, merge_hits
+from fastdelta_verif.coverage import Record, format_percentage, load_exclusions, merge_hits
 from fastdelta_verif.covergroups.catalogue import no_hits
 from fastdelta_verif.regression.console import ConsoleWatcher
 from fastdelta_verif.regression.executors import DaskExecutor, Executor, LocalExecutor
@@ -321,9 +321,9 @@ def print_summary(report: Json, folder: Path | None, console: Console) -> None:
     table.add_row(f"{good:5d}", f"of {len(points)} testpoints passed")
     percent = report["functional"]["percent"]
     if percent is not None:
-        table.add_row(f"{percent:5.1f}", "% functional coverage")
+        table.add_row(f"{format_percentage(percent):>5}", "% functional coverage")
     for kind, value in report["code_percent"].items():
-        table.add_row(f"{value:5.1f}", f"% {kind} coverage")
+        table.add_row(f"{format_percentage(value):>5}", f"% {kind} coverage")
     for text in report["wrong_exclusions"]:
         table.add_row("", Text(f"exclusion {text}", style="red"))
     for text in report["missed"]:

@@ -222,3 +222,12 @@ def test_a_refused_design_says_why(tmp_path: Path) -> None:
     source.write_text(PORTS.replace("a + b", "a + missing"))
     with pytest.raises(BuildError, match="missing"):
         build(Design("ports", (source,), {"W": 4}))
+
+
+@pytest.mark.sim
+@pytest.mark.parametrize(("simulator", "model"), [("verilator", "ports"), ("icarus", "sim.vvp")])
+def test_a_build_keeps_only_its_model(tmp_path: Path, simulator: str, model: str) -> None:
+    source = tmp_path / "ports.v"
+    source.write_text(PORTS)
+    folder = build(Design("ports", (source,), {"W": 4}, simulator))
+    assert {path.name for path in folder.iterdir()} == {model, "build.log", "complete"}

@@ -18,7 +18,7 @@ import shutil
 import signal
 import subprocess
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -274,8 +274,16 @@ def build(design: Design) -> Path:
         except (RuntimeError, subprocess.CalledProcessError, SystemExit) as error:
             output = log.read_text() if log.exists() else str(error)
             raise BuildError(f"{design.top} {dict(design.parameters)}:\n{output}") from None
+        _keep_only(folder, {design.top, "sim.vvp", log.name})
         complete.touch()
     return folder
+
+
+def _keep_only(folder: Path, names: Set[str]) -> None:
+    """Delete all other files of a folder: a model is 1 to 3 MB, what it was made from up to 200."""
+    for path in folder.iterdir():
+        if path.name not in names:
+            path.unlink()
 
 
 def run(

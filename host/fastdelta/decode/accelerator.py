@@ -28,15 +28,14 @@ from fastdelta.decode.runs import (
     RunViews,
 )
 from fastdelta.decode.token_packer import TOKENS_AT_ONCE, PacketViews, TokenPacker
+from fastdelta.engine import WATCHDOG_MAX, Engine
 from fastdelta.errors import (
     AcceleratorClosedError,
     DtypeError,
     InputError,
-    OverlayError,
     RangeError,
     ShapeError,
 )
-from fastdelta.lifetime import OpenCard
 from fastdelta.reference.decode_model import SCALE_FRACTION, StateImage
 from fastdelta.reference.fixed_point import EXPONENT_MAX
 from fastdelta.registers.decode import (
@@ -104,25 +103,16 @@ class DecodeJob(Job[DecodeResult]):
         )
 
 
-class DecodeAccelerator(OpenCard):
+class DecodeAccelerator(Engine[DecodeKernel, DecodeShape]):
     """The decode kernel of one card; `Accelerator.open` makes it.
 
     A context is the state of one layer for one sequence. Calls from several threads are safe;
-    runs are done in the order of the calls. Leaving a ``with`` block, or `close`, frees the
-    buffers and then the card.
-
-    Attributes
-    ----------
-    shape : DecodeShape
-        Parameters of the kernel.
-    provenance : Provenance
-        Card, configuration and versions, as in every result.
-    board : Board
-        The card; through PYNQ its ``device`` is PYNQ's.
-    watchdog_cycles : int or None
-        Cycles after which the kernel gives up a run; None for many times what the run needs. It
-        ends a run once what the memory owes has come; a memory that never answers needs `timeout`.
+    runs are done in the order of the calls. Attributes and closing: `fastdelta.engine.Engine`.
     """
+
+    _VERSION_REGISTER = Register.VERSION
+    _VERSION = VERSION_VALUE
+    _queue: DecodeQueue
 
     def __init__(
         self,
@@ -133,21 +123,7 @@ class DecodeAccelerator(OpenCard):
         watchdog_cycles: int | None = None,
         buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     ) -> None:
-        if not timeout > 0:
-            raise RangeError(f"timeout is {timeout}; it must be above 0 seconds")
-        if watchdog_cycles is not None and not 0 <= watchdog_cycles < 1 << 32:
-            raise RangeError(f"watchdog_cycles is {watchdog_cycles}; allowed are 0 to 2**32 - 1")
-        self.board = board
-        version, self.shape = self._identify(shape)
-        self.provenance = Provenance(
-            board=board.info.name,
-            simulated=board.info.simulated,
-            shape=self.shape,
-            clock_mhz=board.info.clock_mhz,
-            seed=board.info.seed,
-            options=board.info.options,
-            versions={"kernel": version, **board.info.versions},
-        )
+        super().__init__(board, shape, timeout=timeout, watchdog_cycles=watchdog_cycles)
         shape = self.shape
         token_bytes = max(shape.qk_token_bytes, shape.v_token_bytes, shape.o_token_bytes)
         smallest = max(token_bytes, shape.state_bytes)
@@ -156,7 +132,6 @@ class DecodeAccelerator(OpenCard):
                 f"buffer_bytes is {buffer_bytes}; a state or token of this shape needs {smallest}"
             )
         self._tokens_per_run = min(MAX_TOKENS_PER_RUN, buffer_bytes // token_bytes)
-        self.watchdog_cycles = watchdog_cycles
         self._token_cycles = _WATCHDOG_TOKEN + max(
             shape.passes * shape.head_dim,
             shape.qk_heads * shape.qk_packet_beats,
@@ -177,63 +152,18 @@ class DecodeAccelerator(OpenCard):
             raise
         self._opened()
 
-    @property
-    def timeout(self) -> float:
-        """Seconds after which a run that has not ended is given up and the card reset."""
-        return self._queue.timeout
-
-    def _identify(self, expected: DecodeShape | None) -> tuple[str, DecodeShape]:
-        """Read version and parameters of the kernel, and refuse another kernel than expected."""
+    def _read_shape(self) -> DecodeShape:
         read = self.board.kernel.read_register
-        version = read(Register.VERSION)
-        name = f"{version >> 16}.{version & 0xFFFF}"
-        if version >> 16 != VERSION_VALUE >> 16:
-            raise OverlayError(
-                f"kernel on {self.board.info.name} has version {name}; this host needs "
-                f"{VERSION_VALUE >> 16}.x: load an overlay built from the same release"
-            )
         head_dim, qk_heads, group_ratio, h_iter = read(Register.SHAPE0).to_bytes(4, "little")
         shape1 = read(Register.SHAPE1)
-        try:
-            found = DecodeShape(
-                head_dim=head_dim,
-                qk_heads=qk_heads,
-                group_ratio=group_ratio,
-                h_iter=h_iter,
-                contexts=shape1 & 0xFF,
-                bus_width=shape1 >> 16,
-            )
-        except ValueError as error:
-            raise OverlayError(
-                f"kernel on {self.board.info.name} reports impossible parameters ({error}); "
-                "load an overlay built from the same release"
-            ) from error
-        if expected is not None and found != expected:
-            raise OverlayError(
-                f"kernel on {self.board.info.name} was built as {found}, not as {expected}; "
-                "load the overlay of that shape, or open without a shape"
-            )
-        return name, found
-
-    def close(self, timeout: float | None = None) -> None:
-        """Wait for runs in flight, free the buffers, then the card; may be called again.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds after which runs in flight are given up, which resets the card; by default each
-            may take the accelerator's `timeout`. An error that leaves the ``with`` block, and the
-            end of Python, give them a second.
-        """
-        with self._queue.lock:
-            if self.closed:
-                return
-            self.closed = True
-            try:
-                self._queue.drain(timeout)
-            finally:
-                self._queue.free_buffers()
-                self.board.close()
+        return DecodeShape(
+            head_dim=head_dim,
+            qk_heads=qk_heads,
+            group_ratio=group_ratio,
+            h_iter=h_iter,
+            contexts=shape1 & 0xFF,
+            bus_width=shape1 >> 16,
+        )
 
     def configure(
         self,
@@ -660,7 +590,7 @@ class DecodeAccelerator(OpenCard):
         if self.watchdog_cycles is not None:
             return self.watchdog_cycles
         run_cycles = tokens * self._token_cycles + self._state_cycles
-        return min(_WATCHDOG_BASE + _WATCHDOG_FACTOR * run_cycles, (1 << 32) - 1)
+        return min(_WATCHDOG_BASE + _WATCHDOG_FACTOR * run_cycles, WATCHDOG_MAX)
 
     def _check_context(self, context: int) -> None:
         if self.closed:

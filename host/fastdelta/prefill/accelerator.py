@@ -18,6 +18,7 @@ import numpy.typing as npt
 from fastdelta.arrays import Bytes, FloatArray, Words, checksum
 from fastdelta.boards import Board, DeviceBuffer
 from fastdelta.checks import float_array
+from fastdelta.engine import WATCHDOG_MAX, Engine
 from fastdelta.errors import (
     AcceleratorClosedError,
     Aftermath,
@@ -25,12 +26,10 @@ from fastdelta.errors import (
     InputError,
     KernelStatusError,
     MemoryFaultError,
-    OverlayError,
     PreparedLostError,
     RangeError,
     ShapeError,
 )
-from fastdelta.lifetime import OpenCard
 from fastdelta.prefill.job_lists import (
     JobList,
     JobListError,
@@ -70,7 +69,7 @@ from fastdelta.prefill.runs import (
 from fastdelta.reference.index_model import IndexParameters
 from fastdelta.reference.sparse_index import IndexSet, Pattern, SelectionParameters
 from fastdelta.registers.prefill import FLAGS_CACHE, VERSION_VALUE, Mode, Register, Status
-from fastdelta.results import Provenance, Seconds
+from fastdelta.results import Seconds
 from fastdelta.runs import Job
 from fastdelta.shapes import BUFFER_ALIGNMENT, PrefillShape
 
@@ -83,7 +82,6 @@ HOT_THRESHOLD_MAX = (1 << 16) - 1
 _LIMIT = 2.0**120  # magnitudes whose rotations and products stay finite in FP64
 _WATCHDOG_BASE = 1_000_000  # cycles
 _WATCHDOG_FACTOR = 16  # of what a run takes when memory never stalls
-_WATCHDOG_MAX = (1 << 32) - 1
 
 Indices = IndexSet | Literal["dense"] | None
 
@@ -261,24 +259,16 @@ class PrefillJob(Job[PrefillResult]):
         return self._of_call(self._prefill_call)
 
 
-class PrefillAccelerator(OpenCard):
+class PrefillAccelerator(Engine[PrefillKernel, PrefillShape]):
     """The prefill kernel of one card; `Accelerator.open` makes it.
 
-    Calls from several threads are safe; runs are done in the order of the calls. Leaving a
-    ``with`` block, or `close`, frees the buffers, also of prepared keys and values, and then the
-    card.
-
-    Attributes
-    ----------
-    shape : PrefillShape
-        Parameters of the kernel.
-    provenance : Provenance
-        Card, configuration and versions, as in every result.
-    board : Board
-        The card; through PYNQ its ``device`` is PYNQ's.
-    watchdog_cycles : int or None
-        Cycles after which the kernel gives up a run; None for many times what the run needs.
+    Calls from several threads are safe; runs are done in the order of the calls. Closing also
+    frees prepared keys and values. Attributes: `fastdelta.engine.Engine`.
     """
+
+    _VERSION_REGISTER = Register.VERSION
+    _VERSION = VERSION_VALUE
+    _queue: PrefillQueue
 
     def __init__(
         self,
@@ -290,22 +280,7 @@ class PrefillAccelerator(OpenCard):
     ) -> None:
         if timeout is None:
             timeout = SIMULATED_TIMEOUT if board.info.simulated else CARD_TIMEOUT
-        if not timeout > 0:
-            raise RangeError(f"timeout is {timeout}; it must be above 0 seconds")
-        if watchdog_cycles is not None and not 0 <= watchdog_cycles <= _WATCHDOG_MAX:
-            raise RangeError(f"watchdog_cycles is {watchdog_cycles}; allowed are 0 to 2**32 - 1")
-        self.board = board
-        version, self.shape = self._identify(shape)
-        self.provenance = Provenance(
-            board=board.info.name,
-            simulated=board.info.simulated,
-            shape=self.shape,
-            clock_mhz=board.info.clock_mhz,
-            seed=board.info.seed,
-            options=board.info.options,
-            versions={"kernel": version, **board.info.versions},
-        )
-        self.watchdog_cycles = watchdog_cycles
+        super().__init__(board, shape, timeout=timeout, watchdog_cycles=watchdog_cycles)
         overflow = (
             "a head is query-aware, and its map of block pairs has more than the "
             f"{self.shape.map_entries:,} entries that this kernel holds: pass tau=0, fewer tokens, "
@@ -315,22 +290,8 @@ class PrefillAccelerator(OpenCard):
         self._queue = PrefillQueue(board, timeout, self.shape, explanations)
         self._opened()
 
-    @property
-    def timeout(self) -> float:
-        """Seconds after which a run that has not ended is given up and the card reset."""
-        return self._queue.timeout
-
-    def _identify(self, expected: PrefillShape | None) -> tuple[str, PrefillShape]:
-        """Read version and parameters of the kernel, and refuse another kernel than expected."""
+    def _read_shape(self) -> PrefillShape:
         read = self.board.kernel.read_register
-        version = read(Register.VERSION)
-        name = f"{version >> 16}.{version & 0xFFFF}"
-        where = f"kernel on {self.board.info.name}"
-        if version >> 16 != VERSION_VALUE >> 16:
-            raise OverlayError(
-                f"{where} has version {name}; this host needs {VERSION_VALUE >> 16}.x: load an "
-                "overlay built from the same release"
-            )
         words = [
             read(register)
             for register in (
@@ -344,55 +305,24 @@ class PrefillAccelerator(OpenCard):
         ]
         strips, row_arrays, lut_arrays, slots = words[1].to_bytes(4, "little")
         bus_width, (max_group, kv_buffers) = words[3] & 0xFFFF, words[3].to_bytes(4, "little")[2:]
-        try:
-            found = PrefillShape(
-                head_dim=words[0] >> 16,
-                strips=strips,
-                row_arrays=row_arrays,
-                lut_arrays=lut_arrays,
-                array_rows=words[2] & 0xFFFF,
-                array_columns=words[2] >> 16,
-                slots=slots,
-                kv_buffers=kv_buffers,
-                cache_lines=words[4] & 0xFFFF,
-                max_blocks=words[4] >> 16,
-                max_group=max_group,
-                bus_width=bus_width,
-                map_entries=words[5],
-            )
-            if found.block != words[0] & 0xFFFF:
-                raise ValueError(f"blocks of {words[0] & 0xFFFF} tokens from {found}")
-        except ValueError as error:
-            raise OverlayError(
-                f"{where} reports impossible parameters ({error}); load an overlay built from the "
-                "same release"
-            ) from error
-        if expected is not None and found != expected:
-            raise OverlayError(
-                f"{where} was built as {found}, not as {expected}; load the overlay of that "
-                "shape, or open without a shape"
-            )
-        return name, found
-
-    def close(self, timeout: float | None = None) -> None:
-        """Wait for runs in flight, free all buffers, then the card; may be called again.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds after which runs in flight are given up, which resets the card; by default each
-            may take the accelerator's `timeout`. An error that leaves the ``with`` block, and the
-            end of Python, give them a second.
-        """
-        with self._queue.lock:
-            if self.closed:
-                return
-            self.closed = True
-            try:
-                self._queue.drain(timeout)
-            finally:
-                self._queue.free_buffers()
-                self.board.close()
+        found = PrefillShape(
+            head_dim=words[0] >> 16,
+            strips=strips,
+            row_arrays=row_arrays,
+            lut_arrays=lut_arrays,
+            array_rows=words[2] & 0xFFFF,
+            array_columns=words[2] >> 16,
+            slots=slots,
+            kv_buffers=kv_buffers,
+            cache_lines=words[4] & 0xFFFF,
+            max_blocks=words[4] >> 16,
+            max_group=max_group,
+            bus_width=bus_width,
+            map_entries=words[5],
+        )
+        if found.block != words[0] & 0xFFFF:
+            raise ValueError(f"blocks of {words[0] & 0xFFFF} tokens from {found}")
+        return found
 
     def prepare(self, k: npt.ArrayLike, v: npt.ArrayLike) -> ResidentKeysValues:
         """Put keys and values on the card, for any number of `prefill` calls with other queries.
@@ -850,7 +780,7 @@ class PrefillAccelerator(OpenCard):
         tiles = plan.group * (blocks * (blocks + 1) // 2 + 4 * blocks)
         run = kv_heads * tiles * (job + block_beats)
         cycles = _WATCHDOG_BASE + _WATCHDOG_FACTOR * run
-        return cycles if cycles <= _WATCHDOG_MAX else 0
+        return cycles if cycles <= WATCHDOG_MAX else 0
 
     def _copy_lists(self, buffers: Buffers, plan: _Plan, kv_heads: int) -> list[Words]:
         """Copy the words of the job lists that the kernel wrote; none if a length is impossible."""

@@ -4,6 +4,14 @@
 from fastdelta._version import __version__
 from fastdelta.accelerator import Accelerator
 from fastdelta.reference.sparse_index import IndexSet
-from fastdelta.shapes import DecodeShape, PrefillShape
+from fastdelta.shapes import SMALL_DECODE, SMALL_PREFILL, DecodeShape, PrefillShape
 
-__all__ = ["Accelerator", "DecodeShape", "IndexSet", "PrefillShape", "__version__"]
+__all__ = [
+    "SMALL_DECODE",
+    "SMALL_PREFILL",
+    "Accelerator",
+    "DecodeShape",
+    "IndexSet",
+    "PrefillShape",
+    "__version__",
+]

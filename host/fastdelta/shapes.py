@@ -8,6 +8,7 @@ sizes in memory that follow (docs/decode_engine.md, docs/prefill_engine.md).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 
 def _require(condition: bool, message: str) -> None:
@@ -299,3 +300,25 @@ class PrefillShape:
     def o_head_bytes(self, tokens: int) -> int:
         """Bytes of the outputs of one query head."""
         return self.blocks(tokens) * self.o_block_bytes
+
+
+SMALL_DECODE: Final = DecodeShape(
+    head_dim=16, qk_heads=2, group_ratio=2, h_iter=2, contexts=3, bus_width=128
+)
+"""A decode kernel that is built in seconds, for checks of everything but speed."""
+
+SMALL_PREFILL: Final = PrefillShape(
+    head_dim=32,
+    strips=1,
+    row_arrays=2,
+    lut_arrays=1,
+    array_rows=8,
+    array_columns=8,
+    slots=8,
+    cache_lines=8,
+    max_blocks=32,
+    max_group=4,
+    bus_width=128,
+    map_entries=300,
+)
+"""A prefill kernel that is built in seconds, with blocks of 16 tokens."""

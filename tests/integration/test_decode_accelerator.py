@@ -41,7 +41,7 @@ from fastdelta.errors import (
 )
 from fastdelta.interface import load_interface
 from fastdelta.reference.decode_model import StateImage
-from fastdelta.shapes import DecodeShape, PrefillShape
+from fastdelta.shapes import SMALL_DECODE, DecodeShape, PrefillShape
 from fastdelta.sim import (
     Fault,
     FaultKind,
@@ -56,7 +56,7 @@ from fastdelta.sim.paths import overlay_folder
 
 pytestmark = pytest.mark.timeout(600)  # the first test of a shape builds its kernel
 
-SHAPE = DecodeShape(head_dim=16, qk_heads=2, group_ratio=2, h_iter=2, contexts=3, bus_width=128)
+SHAPE = SMALL_DECODE
 INPUTS = DecodeInputs.synthetic(SHAPE, 64, seed=3)
 UNIT = "decode_1"
 PORTS = {"m_axi_qk": "read", "m_axi_v": "read", "m_axi_o": "write"}

@@ -17,7 +17,7 @@ from fastdelta.decode.results import RESULT_BLOCK_BYTES
 from fastdelta.interface import load_interface
 from fastdelta.platforms import PLATFORMS
 from fastdelta.registers.decode import Command, Register, Status
-from fastdelta.shapes import DecodeShape
+from fastdelta.shapes import SMALL_DECODE
 from fastdelta.sim.build import build_kernel, rtl_parameters
 from fastdelta.sim.paths import overlay_folder
 from fastdelta.sim.simulated_board import (
@@ -30,7 +30,7 @@ from fastdelta.sim.simulated_board import (
     Stalls,
 )
 
-SHAPE = DecodeShape(head_dim=16, qk_heads=2, group_ratio=2, h_iter=2, contexts=3, bus_width=128)
+SHAPE = SMALL_DECODE
 TOKENS = 24
 QK, V, OUTPUT = (PLATFORMS["u55c"].banks[bank].base for bank in (0, 1, 2))
 STATE = V + (1 << 20)

@@ -43,7 +43,7 @@ from fastdelta.errors import (
 )
 from fastdelta.prefill.results import PrefillCounters, PrefillCycles, ResultBlock
 from fastdelta.reference.sparse_index import SelectionParameters
-from fastdelta.shapes import DecodeShape, PrefillShape
+from fastdelta.shapes import SMALL_DECODE, SMALL_PREFILL
 from fastdelta.sim import (
     Fault,
     FaultKind,
@@ -76,7 +76,7 @@ class DecodeRig:
     name, unit = "decode", "decode_1"
     ports: ClassVar = {"m_axi_qk": "read", "m_axi_v": "read", "m_axi_o": "write"}
     inputs_of_a_run = ("qk", "v")
-    shape = DecodeShape(head_dim=16, qk_heads=2, group_ratio=2, h_iter=2, contexts=3, bus_width=128)
+    shape = SMALL_DECODE
     tokens = 24
 
     @cached_property
@@ -132,20 +132,7 @@ class PrefillRig:
         "m_axi_o": "write",
     }
     inputs_of_a_run = ("q", "k", "v")
-    shape = PrefillShape(
-        head_dim=32,
-        strips=1,
-        row_arrays=2,
-        lut_arrays=1,
-        array_rows=8,
-        array_columns=8,
-        slots=8,
-        cache_lines=8,
-        max_blocks=32,
-        max_group=4,
-        bus_width=128,
-        map_entries=300,
-    )
+    shape = SMALL_PREFILL
     rule: ClassVar = {"gamma": 0.8, "tau": 0.1, "min_budget": 32}
 
     @cached_property

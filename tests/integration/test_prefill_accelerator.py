@@ -34,26 +34,13 @@ from fastdelta.prefill.results import PrefillResult
 from fastdelta.reference.attention import block_sparse_attention
 from fastdelta.reference.prefill_model import selected_attention
 from fastdelta.reference.sparse_index import IndexSet, Pattern, SelectionParameters
-from fastdelta.shapes import PrefillShape
+from fastdelta.shapes import SMALL_PREFILL, PrefillShape
 from fastdelta.sim import Fault, FaultKind, board_of, live_buffers
 from fastdelta.sim.paths import overlay_folder
 
 pytestmark = pytest.mark.timeout(900)  # the first test of a shape builds its kernel
 
-SHAPE = PrefillShape(
-    head_dim=32,
-    strips=1,
-    row_arrays=2,
-    lut_arrays=1,
-    array_rows=8,
-    array_columns=8,
-    slots=8,
-    cache_lines=8,
-    max_blocks=32,
-    max_group=4,
-    bus_width=128,
-    map_entries=300,
-)
+SHAPE = SMALL_PREFILL
 PROMPT = synthetic_prompt(200, 32, heads=4, kv_heads=2, seed=1)
 RULE = {"gamma": 0.8, "tau": 0.1, "min_budget": 32}
 UNIT = "prefill_1"

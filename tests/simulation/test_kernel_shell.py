@@ -3,12 +3,12 @@
 
 import pytest
 
-from fastdelta.shapes import DecodeShape
+from fastdelta.shapes import SMALL_DECODE, DecodeShape
 from fastdelta_verif.build import Simulate
 from fastdelta_verif.cells.stand_in import stand_in_kernel
 
 SHAPES = {
-    "W128": DecodeShape(16, qk_heads=2, group_ratio=2, h_iter=2, contexts=3, bus_width=128),
+    "W128": SMALL_DECODE,
     "W256": DecodeShape(48, qk_heads=3, group_ratio=1, h_iter=1, contexts=1, bus_width=256),
     "W512": DecodeShape(32, qk_heads=1, group_ratio=4, h_iter=4, contexts=64, bus_width=512),
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fastdelta.shapes import DecodeShape, PrefillShape
+from fastdelta.shapes import SMALL_DECODE, PrefillShape
 from fastdelta_verif.build import Design, SimulationError, needed_sources, rtl_sources, seed_of
 from fastdelta_verif.cells.stand_in import stand_in_kernel
 from fastdelta_verif.cells.stand_in.prefill import stand_in_prefill
@@ -50,7 +50,6 @@ WRITE_MOVER = {"DATA_WIDTH": 32, "MAX_BURST": 256, "FIFO_BEATS": 64, "OUTSTANDIN
 ARRAY = {"ROWS": 4, "COLUMNS": 4, "LUT": 0, "COLUMN_WIDTH": 2, "SUM_WIDTH": 24}
 THRESHOLD = {"VALUE_BITS": 25, "LANES": 4, "ADDRESS_BITS": 6, "COUNT_BITS": 8}
 POOLING = {"BLOCK": 8, "HEAD_DIM": 16, "BUS_WIDTH": 64, "LANES": 8, "QUERIES": 1}
-DECODE_SHELL = DecodeShape(16, qk_heads=2, group_ratio=2, h_iter=2, contexts=3, bus_width=128)
 PREFILL_SHELL = PrefillShape(
     head_dim=16,
     strips=1,
@@ -94,7 +93,7 @@ CASES = {
     "decode_core": Case(decode_core(BASE), "decode_core", "random_mix", {"commands": 6}),
     "decode_kernel": Case(decode_kernel(BASE), "decode_kernel", "random_runs", {"runs": 5}),
     "decode_shell": Case(
-        stand_in_kernel(DECODE_SHELL), "kernel_shell", "random_runs", {"runs": 10}
+        stand_in_kernel(SMALL_DECODE), "kernel_shell", "random_runs", {"runs": 10}
     ),
     "mac_array": Case(prefill("mac_array", ARRAY), "mac_array", "random_tasks", {"tasks": 20}),
     "matrix_unit": Case(

@@ -34,9 +34,9 @@ from fastdelta.errors import (
 from fastdelta.reference.decode_model import StateImage
 from fastdelta.reference.gated_delta import decay_and_write_gates, gated_delta_recurrence
 from fastdelta.registers.decode import Register, Status
-from fastdelta.shapes import DecodeShape
+from fastdelta.shapes import SMALL_DECODE, DecodeShape
 
-SHAPE = DecodeShape(head_dim=16, qk_heads=2, group_ratio=2, h_iter=2, contexts=3, bus_width=128)
+SHAPE = SMALL_DECODE
 HEADS = SHAPE.value_heads
 A_LOG, DT_BIAS = np.linspace(-2, 1, HEADS), np.linspace(-1, 1, HEADS)
 

@@ -52,25 +52,8 @@ from fastdelta.reference.decode_model import DecodeModel, StateImage
 from fastdelta.reference.index_model import IndexParameters, generate_index
 from fastdelta.reference.prefill_model import selected_attention
 from fastdelta.reference.sparse_index import IndexSet, SelectionParameters
-from fastdelta.shapes import DecodeShape, PrefillShape
+from fastdelta.shapes import SMALL_DECODE, SMALL_PREFILL
 
-DECODE_SHAPE: Final = DecodeShape(
-    head_dim=16, qk_heads=2, group_ratio=2, h_iter=2, contexts=3, bus_width=128
-)
-PREFILL_SHAPE: Final = PrefillShape(
-    head_dim=32,
-    strips=1,
-    row_arrays=2,
-    lut_arrays=1,
-    array_rows=8,
-    array_columns=8,
-    slots=8,
-    cache_lines=8,
-    max_blocks=32,
-    max_group=4,
-    bus_width=128,
-    map_entries=300,
-)
 MAX_GROWTH: Final = 0.01
 """Growth of a process after its warm-up that counts as flat."""
 
@@ -82,7 +65,7 @@ MIN_SECONDS: Final = 5.0
 _SEQUENCES = 3
 _TOKENS = 40  # of a sequence
 _PROMPTS = ((17, 2, 1), (48, 4, 2), (75, 2, 2))  # tokens, heads, KV heads
-_RULE = SelectionParameters(0.8, 0.1, 32, None, PREFILL_SHAPE.block)
+_RULE = SelectionParameters(0.8, 0.1, 32, None, SMALL_PREFILL.block)
 _ROUND_SECONDS = 15.0
 _FEWEST_ROUNDS = 12
 _WARM_UP = 0.25  # of the time
@@ -225,16 +208,16 @@ class _Sequence:
 
     @classmethod
     def of(cls, seed: int) -> _Sequence:
-        inputs = DecodeInputs.synthetic(DECODE_SHAPE, _TOKENS, seed)
+        inputs = DecodeInputs.synthetic(SMALL_DECODE, _TOKENS, seed)
         constants = GateConstants.from_float(inputs.a_log, inputs.dt_bias)
         gates = quantise_internal_gates(inputs.a, inputs.b, constants)
         wire = quantise_tokens(inputs.q, inputs.k, inputs.v, gates)
-        model = DecodeModel(DECODE_SHAPE)
+        model = DecodeModel(SMALL_DECODE)
         words, states = [], [model.dump()[0]]
         for token in range(_TOKENS):
             words.append(model.decode(wire.slice(token, token + 1))[0])
             states.append(model.dump()[0])
-        return cls(inputs, dequantise_output(DECODE_SHAPE, np.concatenate(words)), tuple(states))
+        return cls(inputs, dequantise_output(SMALL_DECODE, np.concatenate(words)), tuple(states))
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,10 +232,10 @@ class _KnownPrompt:
     @classmethod
     def of(cls, tokens: int, heads: int, kv_heads: int, seed: int) -> _KnownPrompt:
         prompt = synthetic_prompt(
-            tokens, PREFILL_SHAPE.head_dim, heads=heads, kv_heads=kv_heads, seed=seed
+            tokens, SMALL_PREFILL.head_dim, heads=heads, kv_heads=kv_heads, seed=seed
         )
         quantised = quantise_prompt(prompt.q, prompt.k, prompt.v)
-        blocks = PREFILL_SHAPE.blocks(tokens)
+        blocks = SMALL_PREFILL.blocks(tokens)
         parameters = IndexParameters.from_selection(_RULE, tokens)
         chosen = generate_index(quantised.operands, parameters).index_set
         mask = np.tril(np.random.default_rng(seed).random((heads, blocks, blocks)) < 0.4)
@@ -260,7 +243,7 @@ class _KnownPrompt:
         given = IndexSet.from_mask(mask)
 
         def attention(index_set: IndexSet) -> Float32Array:
-            outputs, _ = selected_attention(quantised.operands, index_set, PREFILL_SHAPE.block)
+            outputs, _ = selected_attention(quantised.operands, index_set, SMALL_PREFILL.block)
             return dequantise_attention(outputs, quantised.v_scale)
 
         return cls(
@@ -543,14 +526,14 @@ def _round(
             tally.fault(traceback.format_exc())
             stop.set()
 
-    decode = Accelerator.open("decode", board=options.decode_board, shape=DECODE_SHAPE)
+    decode = Accelerator.open("decode", board=options.decode_board, shape=SMALL_DECODE)
     with _watched(decode, tally):
-        prefill = Accelerator.open("prefill", board=options.prefill_board, shape=PREFILL_SHAPE)
+        prefill = Accelerator.open("prefill", board=options.prefill_board, shape=SMALL_PREFILL)
         with _watched(prefill, tally):
             seeds = iter(lambda: random.Random(draw.random()), None)
             callers: list[_DecodeCaller | _PrefillCaller] = [
                 _DecodeCaller(decode, context, sequences, tally, next(seeds))
-                for context in range(DECODE_SHAPE.contexts)
+                for context in range(SMALL_DECODE.contexts)
             ]
             callers += [
                 _PrefillCaller(prefill, prompts, tally, next(seeds))
@@ -612,9 +595,9 @@ def run_soak(
             raise InputError(f"board {board!r}: the soak bench loads simulated cards")
     tell = progress or (lambda *_: None)
     tell("kernels", 0, 2)
-    Accelerator.open("decode", board=decode_board, shape=DECODE_SHAPE).close()
+    Accelerator.open("decode", board=decode_board, shape=SMALL_DECODE).close()
     tell("kernels", 1, 2)
-    Accelerator.open("prefill", board=prefill_board, shape=PREFILL_SHAPE).close()
+    Accelerator.open("prefill", board=prefill_board, shape=SMALL_PREFILL).close()
     tell("kernels", 2, 2)
     options = [
         SoakOptions(seconds, prefill_threads, seed * 1000 + number, decode_board, prefill_board)
@@ -631,7 +614,7 @@ def run_soak(
     shown = {
         "processes": processes,
         "prefill_threads": prefill_threads,
-        "decode_threads": DECODE_SHAPE.contexts,
+        "decode_threads": SMALL_DECODE.contexts,
         "decode_board": decode_board,
         "prefill_board": prefill_board,
         "seed": seed,

@@ -16,7 +16,7 @@ from fastdelta.bench.decode import Progress
 from fastdelta.bench.prompts import Prompt, gemma_prompt, synthetic_prompt
 from fastdelta.report import sections
 from fastdelta.report.records import Report, Section
-from fastdelta.shapes import DecodeShape, PrefillShape
+from fastdelta.shapes import SMALL_DECODE, SMALL_PREFILL, DecodeShape, PrefillShape
 
 ENGINES: tuple[Literal["decode", "prefill"], ...] = ("decode", "prefill")
 
@@ -74,29 +74,11 @@ class ReportSettings:
     @classmethod
     def small(cls) -> ReportSettings:
         """Return settings that take seconds: small kernels, short prompts, made-up tensors."""
-        shape = PrefillShape(
-            head_dim=32,
-            strips=1,
-            row_arrays=2,
-            lut_arrays=1,
-            array_rows=8,
-            array_columns=8,
-            slots=8,
-            cache_lines=8,
-            max_blocks=32,
-            max_group=4,
-            bus_width=128,
-            map_entries=300,
-        )
         return cls(
-            decode_shapes=(
-                DecodeShape(
-                    head_dim=16, qk_heads=2, group_ratio=2, h_iter=2, contexts=3, bus_width=128
-                ),
-            ),
+            decode_shapes=(SMALL_DECODE,),
             decode_tokens=40,
-            prefill_shape=shape,
-            prefill_dsp_shape=shape,
+            prefill_shape=SMALL_PREFILL,
+            prefill_dsp_shape=SMALL_PREFILL,
             source="synthetic",
             layers=(1,),
             prompt_tokens=230,

@@ -45,7 +45,7 @@ from fastdelta.devices import list_devices
 from fastdelta.doctor import diagnose
 from fastdelta.errors import BoardNotFoundError
 from fastdelta.platforms import PLATFORMS
-from fastdelta.shapes import DecodeShape
+from fastdelta.shapes import SMALL_DECODE
 from fastdelta.sim import (
     EventKind,
     Fault,
@@ -269,14 +269,11 @@ class TestPynq:
         assert resident_bytes() - before < 2 << 20
 
     def test_an_accelerator_as_on_a_real_card(self) -> None:
-        shape = DecodeShape(
-            head_dim=16, qk_heads=2, group_ratio=2, h_iter=2, contexts=3, bus_width=128
-        )
-        device, xclbin = open_device("u55c", "decode", shape)
+        device, xclbin = open_device("u55c", "decode", SMALL_DECODE)
         close_device(device)
         constants = {"a_log": np.zeros(4), "dt_bias": np.zeros(4)}
         with Accelerator.open(
-            "decode", board="u55c", overlay=xclbin, shape=shape, **constants
+            "decode", board="u55c", overlay=xclbin, shape=SMALL_DECODE, **constants
         ) as engine:
             assert type(engine.board.device) is XrtDevice
             assert engine.provenance.simulated

@@ -13,7 +13,6 @@ from typing import Any
 import cocotb
 import numpy as np
 import pyuvm
-from cocotb.triggers import Timer
 from pyuvm import uvm_test
 
 from fastdelta.arrays import Words
@@ -36,6 +35,7 @@ from fastdelta_verif.environments.index_engine import (
     IndexCase,
     random_operands,
 )
+from fastdelta_verif.environments.scenario import ScenarioTest
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
@@ -75,8 +75,10 @@ class IndexScoreboard(Scoreboard):
             queue.clear()
 
 
-class IndexGeneratorTest(uvm_test):
+class IndexGeneratorTest(ScenarioTest):
     """Base: the unit, a player of its surroundings, a sink for its lists, the scoreboard."""
+
+    idle_inputs = ("rst_n", "start")
 
     def build_phase(self) -> None:
         """Create the components."""
@@ -239,22 +241,6 @@ class IndexGeneratorTest(uvm_test):
         compare("words that are missing", len(self.scoreboard.words), 0)
         await self.domain.edge
         compare("busy", int(dut.busy.value), 0)
-
-    async def run_phase(self) -> None:
-        """Reset, then run the scenario."""
-        self.raise_objection()
-        self.dut.rst_n.value = 0
-        self.dut.start.value = 0
-        await Timer(1, unit="ns")
-        self.domain.start()
-        await self.domain.reset()
-        await self.scenario()
-        await self.domain.cycles(20)  # nothing may come any more
-        self.drop_objection()
-
-    async def scenario(self) -> None:
-        """Do what the test is about."""
-        raise NotImplementedError
 
 
 @pyuvm.test(**TIME_LIMIT)

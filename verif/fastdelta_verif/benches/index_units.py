@@ -14,8 +14,6 @@ import cocotb
 import numpy as np
 import numpy.typing as npt
 import pyuvm
-from cocotb.triggers import Timer
-from pyuvm import uvm_test
 
 from fastdelta.prefill.packing import block_contents, pack_keys, pack_queries
 from fastdelta.reference.fixed_point import IntArray
@@ -40,6 +38,7 @@ from fastdelta_verif.agents.handshake import THROTTLES, Throttle
 from fastdelta_verif.covergroups import share_of, some
 from fastdelta_verif.covergroups.prefill import EXPONENTS, INDEX_UNITS, IndexUnitsCoverage
 from fastdelta_verif.environments.index_engine import KINDS, random_operands
+from fastdelta_verif.environments.scenario import ScenarioTest
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 from fastdelta_verif.stimulus import to_beats
@@ -63,10 +62,8 @@ def unpacked(word: int, count: int, bits: int, *, signed: bool = False) -> list[
     return [value - (value >> bits - 1 << bits) for value in values] if signed else values
 
 
-class UnitTest(uvm_test):
+class UnitTest(ScenarioTest):
     """Base: clock, reset, random numbers, a scoreboard."""
-
-    inputs: tuple[str, ...] = ()  # that are low when idle
 
     def build_phase(self) -> None:
         """Create what every test has."""
@@ -81,22 +78,14 @@ class UnitTest(uvm_test):
         self.rhythm = "none"  # of what was sent last
         self.number = 0  # of the run
 
-    async def run_phase(self) -> None:
-        """Reset, then run the scenario."""
-        self.raise_objection()
-        self.dut.rst_n.value = 0
-        for name in self.inputs:
-            getattr(self.dut, name).value = 0
-        await Timer(1, unit="ns")
-        self.domain.start()
-        await self.domain.reset()
+    async def scenario(self) -> None:
+        """Do all runs."""
         for number in range(self.settings.options["runs"]):
             self.number = number
-            await self.scenario()
-        self.drop_objection()
+            await self.one_run()
 
-    async def scenario(self) -> None:
-        """Do one run."""
+    async def one_run(self) -> None:
+        """Do what the test is about, once."""
         raise NotImplementedError
 
     def throttle(self) -> Throttle:
@@ -150,7 +139,7 @@ class UnitTest(uvm_test):
 class row_scores(UnitTest):
     """``index_scores``: every vertical and slash score of random rows."""
 
-    inputs = ("row_valid", "start", "vertical_read", "slash_read")
+    idle_inputs = ("rst_n", "row_valid", "start", "vertical_read", "slash_read")
 
     def partials(self, blocks: int) -> RowPartials:
         """Return rows whose exponents stay, wander or leap, with rows without a key among them."""
@@ -194,7 +183,7 @@ class row_scores(UnitTest):
         getattr(dut, f"{name}_read").value = 0
         return values
 
-    async def scenario(self) -> None:
+    async def one_run(self) -> None:
         """Send the rows of a group, then replay its heads in any order."""
         dut, rng, compare = self.dut, self.rng, self.scoreboard.compare
         blocks = rng.randint(1, min(9, self.parameters["MAX_BLOCKS"]))
@@ -236,7 +225,7 @@ class row_scores(UnitTest):
 class pooled_blocks(UnitTest):
     """``index_pooling``: mantissas and scale of every block of random prompts."""
 
-    inputs = ("beat_valid", "clear")
+    idle_inputs = ("rst_n", "beat_valid", "clear")
 
     def build_phase(self) -> None:
         """Create what every test has, and the list of words."""
@@ -269,7 +258,7 @@ class pooled_blocks(UnitTest):
             scales.append(part[-1][2])
         return mantissas, scales
 
-    async def scenario(self) -> None:
+    async def one_run(self) -> None:
         """Send a prompt, back to back half of the time."""
         dut, shape, rng = self.dut, self.shape, self.rng
         if not self.words:
@@ -321,7 +310,7 @@ class pooled_blocks(UnitTest):
 class dot_scores(UnitTest):
     """``index_dot``: scores of random pooled vectors, with both saturations and left shifts."""
 
-    inputs = ("key_valid", "query_valid", "clear", "start")
+    idle_inputs = ("rst_n", "key_valid", "query_valid", "clear", "start")
 
     def build_phase(self) -> None:
         """Create what every test has, and the list of scores."""
@@ -349,7 +338,7 @@ class dot_scores(UnitTest):
             for n, word in enumerate(words)
         ]
 
-    async def scenario(self) -> None:
+    async def one_run(self) -> None:
         """Store vectors, then compute rows of them."""
         dut, rng = self.dut, self.rng
         if self.scores is None:
@@ -386,7 +375,7 @@ class dot_scores(UnitTest):
 class softmax_rows(UnitTest):
     """``index_softmax``: every share of random rows that follow each other closely."""
 
-    inputs = ("score_valid", "clear")
+    idle_inputs = ("rst_n", "score_valid", "clear")
 
     def row(self) -> IntArray:
         """Return scores: close to each other, far apart, equal, or extreme."""
@@ -401,7 +390,7 @@ class softmax_rows(UnitTest):
             scores[:] = scores[0]
         return np.clip(scores, -(1 << 31), (1 << 31) - 1)
 
-    async def scenario(self) -> None:
+    async def one_run(self) -> None:
         """Send a few rows, each as soon as the unit is free."""
         dut = self.dut
         got: list[tuple[int, int]] = []
@@ -434,7 +423,7 @@ class softmax_rows(UnitTest):
 class divergences(UnitTest):
     """``index_divergence``: equal to the last bit, also of equal and of disjoint distributions."""
 
-    inputs = ("estimate_valid", "start")
+    idle_inputs = ("rst_n", "estimate_valid", "start")
 
     def build_phase(self) -> None:
         """Create what every test has, and the memory of scores."""
@@ -451,7 +440,7 @@ class divergences(UnitTest):
                 first = int(dut.word.value) * lanes
                 dut.scores.value = packed(self.vertical[first : first + lanes], 40)
 
-    async def scenario(self) -> None:
+    async def one_run(self) -> None:
         """Send an estimate, then compute."""
         dut, rng, numbers = self.dut, self.rng, self.numbers
         if not self.serving:
@@ -493,7 +482,7 @@ class divergences(UnitTest):
 class thresholds(UnitTest):
     """``index_threshold``: counts and marks, of entries of which many are equal."""
 
-    inputs = ("start",)
+    idle_inputs = ("rst_n", "start")
 
     def build_phase(self) -> None:
         """Create what every test has, the memory of entries and the list of marks."""
@@ -523,7 +512,7 @@ class thresholds(UnitTest):
         entries[self.rng.randrange(count)] |= 1
         return entries
 
-    async def scenario(self) -> None:
+    async def one_run(self) -> None:
         """Compute one of each kind."""
         dut, rng, lanes = self.dut, self.rng, self.parameters["LANES"]
         if self.marks is None:

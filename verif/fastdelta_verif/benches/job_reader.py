@@ -12,7 +12,6 @@ from typing import Any
 import cocotb
 import numpy as np
 import pyuvm
-from cocotb.triggers import Timer
 from pyuvm import uvm_monitor, uvm_test
 
 from fastdelta.arrays import Words
@@ -22,6 +21,7 @@ from fastdelta_verif.agents.handshake import CLOSED, THROTTLES
 from fastdelta_verif.agents.ports import Fields, PortSink, RequestedBeats, Transfer
 from fastdelta_verif.covergroups import some
 from fastdelta_verif.covergroups.prefill import JOB_READER, JobReaderCoverage
+from fastdelta_verif.environments.scenario import ScenarioTest
 from fastdelta_verif.job_lists import (
     FAULTS,
     broken_list,
@@ -89,8 +89,10 @@ class ReaderScoreboard(Scoreboard):
             queue.clear()
 
 
-class JobReaderTest(uvm_test):
+class JobReaderTest(ScenarioTest):
     """Base: the reader, a memory with one list, two sinks."""
+
+    idle_inputs = ("rst_n", "start", "blocks", "group", "window", "list_valid")
 
     def build_phase(self) -> None:
         """Create the components."""
@@ -238,22 +240,6 @@ class JobReaderTest(uvm_test):
             sizes = [len(visit) for visit in reading.visits]
             coverage.legal(int(words[0]), sizes, shape, self.slots)
         self.was_bad = reading.bad
-
-    async def run_phase(self) -> None:
-        """Reset and run the scenario."""
-        self.raise_objection()
-        for name in ("rst_n", "start", "blocks", "group", "window", "list_valid"):
-            getattr(self.dut, name).value = 0
-        await Timer(1, unit="ns")
-        self.domain.start()
-        await self.domain.reset()
-        await self.scenario()
-        await self.domain.cycles(20)  # nothing may come any more
-        self.drop_objection()
-
-    async def scenario(self) -> None:
-        """Do what the test is about."""
-        raise NotImplementedError
 
 
 @pyuvm.test(**TIME_LIMIT)

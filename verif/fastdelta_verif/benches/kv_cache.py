@@ -15,7 +15,6 @@ from typing import Any
 
 import cocotb
 import pyuvm
-from cocotb.triggers import Timer
 from pyuvm import uvm_monitor, uvm_test
 
 from fastdelta.reference.job_reader_model import ListShape, read_job_list
@@ -32,6 +31,7 @@ from fastdelta_verif.agents.ports import (
 )
 from fastdelta_verif.covergroups import some
 from fastdelta_verif.covergroups.prefill import KV_CACHE, KVCacheCoverage
+from fastdelta_verif.environments.scenario import ScenarioTest
 from fastdelta_verif.job_lists import list_of, random_pairs, records_of
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
@@ -110,8 +110,20 @@ class CacheScoreboard(Scoreboard):
         self.prefetches = [0, 0]
 
 
-class KVCacheTest(uvm_test):
+class KVCacheTest(ScenarioTest):
     """Base: the cache between visits, two memories and two sinks."""
+
+    idle_inputs = (
+        "rst_n",
+        "start",
+        "cache_enable",
+        "hot_threshold",
+        "uses_write",
+        "clear_counts",
+        "visit_valid",
+        "s_k_tvalid",
+        "s_v_tvalid",
+    )
 
     def build_phase(self) -> None:
         """Create the components."""
@@ -320,23 +332,6 @@ class KVCacheTest(uvm_test):
         self.states.clear()
         self.counts.seen.clear()
         self.scoreboard.prefetches = [0, 0]
-
-    async def run_phase(self) -> None:
-        """Reset and run the scenario."""
-        self.raise_objection()
-        names = ("rst_n", "start", "cache_enable", "hot_threshold", "uses_write", "clear_counts")
-        for name in (*names, "visit_valid", "s_k_tvalid", "s_v_tvalid"):
-            getattr(self.dut, name).value = 0
-        await Timer(1, unit="ns")
-        self.domain.start()
-        await self.domain.reset()
-        await self.scenario()
-        await self.domain.cycles(20)  # nothing may come any more
-        self.drop_objection()
-
-    async def scenario(self) -> None:
-        """Do what the test is about."""
-        raise NotImplementedError
 
 
 @pyuvm.test(**TIME_LIMIT)

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import pyuvm
 from cocotb.triggers import ClockCycles
-from pyuvm import uvm_test
 
 from fastdelta_verif.agents.clock_domain import ClockDomain
 from fastdelta_verif.agents.handshake import THROTTLES, Throttle
 from fastdelta_verif.covergroups import Coverage
 from fastdelta_verif.covergroups.prefill import FORMS, MAC_ARRAY, steps_bin
+from fastdelta_verif.environments.scenario import ScenarioTest
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
@@ -26,19 +26,20 @@ Bytes = npt.NDArray[np.int8]
 HOLD_EDGES = (
     3  # from the edge that samples a last step to the one that writes the holding registers
 )
-MAC_ARRAY_INPUTS = (
-    "step_valid",
-    "step_first",
-    "step_last",
-    "a",
-    "b",
-    "drain_read",
-    "drain_column",
-)
 
 
-class MacArrayTest(uvm_test):
+class MacArrayTest(ScenarioTest):
     """Base: clock, reset and a driver that runs tasks and compares what is drained."""
+
+    idle_inputs = (
+        "step_valid",
+        "step_first",
+        "step_last",
+        "a",
+        "b",
+        "drain_read",
+        "drain_column",
+    )
 
     def build_phase(self) -> None:
         """Read the settings."""
@@ -54,20 +55,6 @@ class MacArrayTest(uvm_test):
         self.coverage.simulator()
         self.form = FORMS[settings.parameters["LUT"]]
         self.expected = self.scoreboard.queue("columns to drain")
-
-    async def run_phase(self) -> None:
-        """Reset, then run the scenario."""
-        self.raise_objection()
-        for name in MAC_ARRAY_INPUTS:
-            getattr(self.dut, name).value = 0
-        self.domain.start()
-        await self.domain.reset()
-        await self.scenario()
-        self.drop_objection()
-
-    async def scenario(self) -> None:
-        """Do what the test is about."""
-        raise NotImplementedError
 
     def random_operands(self, steps: int) -> tuple[Bytes, Bytes]:
         """Return A [steps, rows] and B [steps, columns], corners among them."""

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyuvm
 from cocotb_bus.bus import Bus
-from pyuvm import uvm_analysis_port, uvm_component, uvm_monitor, uvm_test
+from pyuvm import uvm_analysis_port, uvm_component, uvm_monitor
 
 from fastdelta_verif.agents.axi_stream import StreamSinkDriver
 from fastdelta_verif.agents.clock_domain import ClockDomain
@@ -29,6 +29,7 @@ from fastdelta_verif.agents.handshake import (
 )
 from fastdelta_verif.covergroups import Coverage, share_of
 from fastdelta_verif.covergroups.prefill import KINDS, MATRIX_UNIT, steps_bin
+from fastdelta_verif.environments.scenario import ScenarioTest
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
@@ -243,8 +244,10 @@ class MatrixUnitScoreboard(Scoreboard):
             del self._inside[result.tag]
 
 
-class MatrixUnitTest(uvm_test):
+class MatrixUnitTest(ScenarioTest):
     """Base: the unit with operands, two sinks, and the scoreboard."""
+
+    idle_inputs = ("clear_counts",)
 
     def build_phase(self) -> None:
         """Create the components."""
@@ -260,6 +263,7 @@ class MatrixUnitTest(uvm_test):
         self.tag_bits = parameters["TAG_WIDTH"]
         self.tag = 0
         self.domain = ClockDomain(self.dut.clk, self.dut.rst_n)
+        self.last_cycles += self.columns
         rngs = [random.Random(self.rng.random()) for _ in range(4)]
         self.tasks = TaskDriver("tasks", self, self.domain, rngs[0])
         self.memory = OperandMemory("memory", self, self.domain, rngs[1], self.tasks.inside)
@@ -345,24 +349,12 @@ class MatrixUnitTest(uvm_test):
         word = int(self.dut.step_counts.value)
         return [word >> 32 * strip & 0xFFFFFFFF for strip in range(self.strips)]
 
-    async def run_phase(self) -> None:
-        """Reset, run the scenario, look at the counters."""
-        self.raise_objection()
-        self.dut.clear_counts.value = 0
-        self.domain.start()
-        await self.domain.reset()
-        await self.scenario()
-        await self.drained()
-        await self.domain.cycles(self.columns + 20)  # nothing may come any more
+    def finish(self) -> None:
+        """Compare the counters with the steps that were asked for."""
         self.scoreboard.compare("step counts", self.counts(), self.memory.requested)
         for strip, count in enumerate(self.counts()):
             if count:
                 self.coverage.hit("server", strip)
-        self.drop_objection()
-
-    async def scenario(self) -> None:
-        """Do what the test is about."""
-        raise NotImplementedError
 
 
 @pyuvm.test(**TIME_LIMIT)

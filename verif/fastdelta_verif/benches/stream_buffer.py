@@ -11,7 +11,7 @@ import random
 import cocotb
 import pyuvm
 from cocotb.triggers import Timer
-from pyuvm import uvm_env, uvm_test
+from pyuvm import uvm_env
 
 from fastdelta_verif.agents.axi_stream import (
     StreamBeat,
@@ -24,6 +24,7 @@ from fastdelta_verif.agents.clock_domain import ClockDomain
 from fastdelta_verif.agents.handshake import THROTTLES
 from fastdelta_verif.covergroups import Coverage
 from fastdelta_verif.covergroups.cells import STREAM_BUFFER
+from fastdelta_verif.environments.scenario import ScenarioTest
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
@@ -58,15 +59,17 @@ class BufferScoreboard(Scoreboard):
         self.out_cycles.clear()
 
 
-class BufferTest(uvm_test):
+class BufferTest(ScenarioTest):
     """Source, buffer, sink."""
 
     def build_phase(self) -> None:
         """Create the agents."""
         self.settings = Settings.current()
         self.rng = random.Random(self.settings.seed)
-        dut = cocotb.top
+        dut = self.dut = cocotb.top
         self.domain = ClockDomain(dut.clk, dut.rst_n, getattr(dut, "flush", None))
+        if self.domain.flush is not None:
+            self.idle_inputs = ("rst_n", "flush")
         rngs = [random.Random(self.rng.random()) for _ in range(2)]
         self.source = StreamSourceAgent(
             "source", self, stream_bus(dut, "s_axis"), self.domain, rngs[0]
@@ -109,23 +112,6 @@ class BufferTest(uvm_test):
     async def send(self, beats: list[int]) -> None:
         """Offer beats and wait until all are taken."""
         await StreamSequence("beats", [beats]).start(self.source.sequencer)
-
-    async def run_phase(self) -> None:
-        """Reset, then run the scenario."""
-        self.raise_objection()
-        # Four-state simulators: reset and flush have a value before anyone watches them.
-        self.domain.rst_n.value = 0
-        if self.domain.flush is not None:
-            self.domain.flush.value = 0
-        await Timer(1, unit="ns")
-        self.domain.start()
-        await self.domain.reset()
-        await self.scenario()
-        self.drop_objection()
-
-    async def scenario(self) -> None:
-        """Do what the test is about."""
-        raise NotImplementedError
 
 
 @pyuvm.test(timeout_time=2, timeout_unit="ms")

@@ -14,7 +14,7 @@ import cocotb
 import numpy as np
 import numpy.typing as npt
 import pyuvm
-from pyuvm import uvm_component, uvm_monitor, uvm_test
+from pyuvm import uvm_component, uvm_monitor
 
 from fastdelta.arrays import Bytes
 from fastdelta.prefill.job_lists import JobFields, make_job_lists
@@ -45,6 +45,7 @@ from fastdelta_verif.agents.ports import (
     stream_names,
 )
 from fastdelta_verif.covergroups.prefill import OPERANDS, TILE_ENGINE, TileEngineCoverage
+from fastdelta_verif.environments.scenario import ScenarioTest
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
@@ -159,8 +160,10 @@ class EngineScoreboard(Scoreboard):
         assert not self.beats, f"{len(self.beats)} beats are left over"
 
 
-class TileEngineTest(uvm_test):
+class TileEngineTest(ScenarioTest):
     """Base: jobs, the three operand streams, outputs, rows."""
+
+    idle_inputs = ("clear_counts",)
 
     def build_phase(self) -> None:
         """Create the components."""
@@ -399,7 +402,7 @@ class TileEngineTest(uvm_test):
             assert now != before, f"nothing has moved in {QUIET_CYCLES} cycles"
             before = now
 
-    async def finished(self) -> None:
+    async def drained(self) -> None:
         """Wait until everything has gone in and the engine says that it is idle."""
         waiting = (self.jobs.waiting, self.keys.waiting, self.values.waiting)
         while any(waiting):
@@ -426,22 +429,13 @@ class TileEngineTest(uvm_test):
         largest = (self.shape.slots // self.group).bit_length() - 1
         return 1 << self.rng.randint(0, largest)
 
-    async def run_phase(self) -> None:
-        """Reset and run the scenario."""
-        self.raise_objection()
-        self.dut.clear_counts.value = 0
+    def start_of_simulation_phase(self) -> None:
+        """Give the ports of the operands values."""
         self.load(self.real_operands(1, 1))
-        self.domain.start()
-        await self.domain.reset()
-        cocotb.start_soon(self._watch())
-        await self.scenario()
-        await self.finished()
-        await self.domain.cycles(20)  # nothing may come any more
-        self.drop_objection()
 
-    async def scenario(self) -> None:
-        """Do what the test is about."""
-        raise NotImplementedError
+    async def prepare(self) -> None:
+        """Watch that something moves."""
+        cocotb.start_soon(self._watch())
 
 
 class AttentionScenario(TileEngineTest):
@@ -458,7 +452,7 @@ class AttentionScenario(TileEngineTest):
             self.sample("attention", make == self.real_operands)
             self.throttle("none" if prompt == 0 else None)
             self.attend(self.random_set(self.rng.choice([0.2, 0.6, 1.0])), self.window())
-            await self.finished()
+            await self.drained()
 
 
 class StatisticsScenario(TileEngineTest):
@@ -475,12 +469,12 @@ class StatisticsScenario(TileEngineTest):
             self.sample("statistics", make == self.real_operands)
             self.throttle("none" if prompt == 0 else None)
             self.measure()
-            await self.finished()
+            await self.drained()
             self.pool(self.rng.randrange(group), list(range(self.blocks)))
-            await self.finished()
+            await self.drained()
             self.coverage.hit("work", "pooling")
             self.attend(self.random_set(0.5), self.window())
-            await self.finished()
+            await self.drained()
 
 
 class ResetScenario(TileEngineTest):
@@ -524,7 +518,7 @@ class SlowOutputScenario(TileEngineTest):
             self.throttle("none")
             self.output_sink.throttle.mode = mode
             self.attend(self.random_set(0.0), 1)
-            await self.finished()
+            await self.drained()
             self.coverage.hit("work", "slow outputs")
 
 
@@ -539,7 +533,7 @@ class UtilisationScenario(TileEngineTest):
         self.queries.latency = (1, 1)
         self.attend(self.random_set(options["density"]), options["window"])
         start = self.domain.cycle
-        await self.finished()
+        await self.drained()
         cycles = self.domain.cycle - start
         share = int(self.dut.matrix_steps.value) / (self.shape.strips * cycles)
         enough = f"{share:.3f} in {cycles} cycles is at least {options['least']}"

@@ -7,14 +7,13 @@ import random
 from typing import Any, ClassVar
 
 import cocotb
-from cocotb.triggers import Timer
-from pyuvm import uvm_test
 
 from fastdelta_verif.agents.axi4_memory import PAGE_BYTES, Burst, Memory
 from fastdelta_verif.agents.clock_domain import ClockDomain
 from fastdelta_verif.agents.handshake import THROTTLES
 from fastdelta_verif.coverage import CoverageModel
 from fastdelta_verif.covergroups.cells import MoverCoverage
+from fastdelta_verif.environments.scenario import ScenarioTest
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
@@ -51,7 +50,7 @@ def split_cases(beat_bytes: int) -> list[tuple[int, int]]:
     return cases
 
 
-class MoverTest(uvm_test):
+class MoverTest(ScenarioTest):
     """Base of the tests of a mover: clock, memory, command port.
 
     Attributes
@@ -61,6 +60,7 @@ class MoverTest(uvm_test):
     """
 
     COVERAGE: ClassVar[CoverageModel]
+    idle_inputs = ("rst_n", "cancel", "s_cmd_valid", "s_cmd_address", "s_cmd_beats")
 
     def build_phase(self) -> None:
         """Create what both movers need; :meth:`build_agents` creates the rest."""
@@ -102,21 +102,9 @@ class MoverTest(uvm_test):
         """Return a mode of stalls."""
         return self.rng.choice(THROTTLES)
 
-    async def run_phase(self) -> None:
-        """Reset, run the scenario, look at what must hold after every test."""
-        self.raise_objection()
-        for name in ("rst_n", "cancel", "s_cmd_valid", "s_cmd_address", "s_cmd_beats"):
-            getattr(self.dut, name).value = 0
-        await Timer(1, unit="ns")
-        self.domain.start()
-        await self.domain.reset()
-        await self.scenario()
+    def finish(self) -> None:
+        """Look at what the memory found wrong."""
         assert not self.memory.violations, self.memory.violations
-        self.drop_objection()
-
-    async def scenario(self) -> None:
-        """Do what the test is about."""
-        raise NotImplementedError
 
     async def command(self, address: int, beats: int) -> None:
         """Give a command and wait until it is taken."""

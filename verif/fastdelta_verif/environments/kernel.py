@@ -7,14 +7,12 @@ Every run has its own memory regions of exactly the bytes that it may touch.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
 from typing import Any, ClassVar
 
 import cocotb
 import numpy as np
-from cocotb.triggers import Timer
-from pyuvm import uvm_test
 
 from fastdelta.arrays import checksum
 from fastdelta.registers.decode import (  # equal for all kernels: overlays/kernel.rdl
@@ -24,7 +22,9 @@ from fastdelta.registers.decode import (  # equal for all kernels: overlays/kern
     CTRL_AP_START,
     GIE_ENABLE,
     IER_AP_DONE,
+    IER_AP_READY,
     ISR_AP_DONE,
+    ISR_AP_READY,
 )
 from fastdelta_verif.agents.axi4_memory import (
     Burst,
@@ -46,6 +46,7 @@ from fastdelta_verif.agents.clock_domain import ClockDomain
 from fastdelta_verif.agents.handshake import THROTTLES
 from fastdelta_verif.coverage import CoverageModel
 from fastdelta_verif.covergroups.kernels import KernelCoverage
+from fastdelta_verif.environments.scenario import ScenarioTest
 from fastdelta_verif.scoreboard import Scoreboard
 from fastdelta_verif.settings import Settings
 
@@ -53,7 +54,7 @@ MAX_BURST = 64
 WORD = (1 << 32) - 1
 
 
-class KernelTest(uvm_test):
+class KernelTest(ScenarioTest):
     """Control port, memory on every port, runs.
 
     Attributes
@@ -86,6 +87,7 @@ class KernelTest(uvm_test):
     MAGIC: ClassVar[int]
     VERSION: ClassVar[int]
     RUN_LIMIT_CYCLES: ClassVar[int] = 60_000
+    idle_inputs = ("ap_rst_n",)
 
     def build_phase(self) -> None:
         """Create agents and models."""
@@ -144,22 +146,14 @@ class KernelTest(uvm_test):
         if access.write and access.address == 0 and access.data & CTRL_AP_START:
             self.start_cycle = access.cycle
 
-    async def run_phase(self) -> None:
-        """Reset, run the scenario, look at what must hold after every test."""
-        self.raise_objection()
-        self.dut.ap_rst_n.value = 0
-        await Timer(1, unit="ns")
-        self.domain.start()
-        await self.domain.reset()
+    async def prepare(self) -> None:
+        """Answer at once, and see the ends of runs."""
         self.stall("none")
         await self.enable_interrupt()
-        await self.scenario()
-        assert not self.memory.violations, self.memory.violations
-        self.drop_objection()
 
-    async def scenario(self) -> None:
-        """Do what the test is about."""
-        raise NotImplementedError
+    def finish(self) -> None:
+        """Look at what the memory found wrong."""
+        assert not self.memory.violations, self.memory.violations
 
     # Registers
 
@@ -178,6 +172,34 @@ class KernelTest(uvm_test):
         """Let the end of a run raise the interrupt."""
         await self.write(self.REGISTERS["GIE"], GIE_ENABLE)
         await self.write(self.REGISTERS["IER"], IER_AP_DONE)
+
+    async def check_interrupts(self, start: Callable[[], Awaitable[None]]) -> None:
+        """Try the enables, toggling, and the level of the line, with short runs."""
+        interrupt = self.dut.interrupt
+        ctrl, gie, ier, isr = (self.REGISTERS[name] for name in ("CTRL", "GIE", "IER", "ISR"))
+        for enables in range(4):
+            for global_enable in (0, 1):
+                await self.write(ier, enables)
+                await self.write(gie, global_enable)
+                await start()
+                await self.domain.cycles(250)
+                self.compare("events", await self.read(isr), enables)
+                self.compare("line", int(interrupt.value), int(global_enable and enables > 0))
+                self.coverage.hit("interrupts", (enables, global_enable))
+                await self.write(ctrl, CTRL_AP_CONTINUE)
+                for event in (ISR_AP_DONE, ISR_AP_READY):
+                    if enables & event:
+                        await self.write(isr, event)
+                self.compare("events", await self.read(isr), 0)
+                self.compare("line", int(interrupt.value), 0)
+        await self.write(ier, IER_AP_DONE | IER_AP_READY)
+        await self.write(isr, ISR_AP_READY)
+        self.compare("toggled on", await self.read(isr), ISR_AP_READY)
+        self.coverage.hit("protocol", "event toggled on")
+        self.compare("line", int(interrupt.value), 1)
+        await self.write(gie, 0)
+        await self.domain.cycles(2)
+        self.compare("line", int(interrupt.value), 0)
 
     async def counters(self) -> dict[IntEnum, int]:
         """Read all counters."""

@@ -11,9 +11,9 @@ parts as black boxes, and multiplied by its instances. Nothing is optimised acro
   its pass for the DSP48E1 of the 7 series packs them: all that it uses, a DSP48E2 has alike. Wide
   selections of these units end in multiplexers of the slices, which are no LUTs: MUXF7, MUXF8 and
   MUXF9, which Yosys calls MUXF8 as well.
-- A memory of 128 rows or more is counted by its size: from 2,048 rows and 2^20 bits on, or where
-  its attribute says so, as URAM288 of 4,096 rows by 72 bits, else as BRAM36 in halves, in the best
-  of their shapes; once for each read port. Smaller ones, and tables, are as Yosys infers them.
+- A memory of 128 rows or more is counted by its size: where the attribute ram_style says ultra, as
+  URAM288 of 4,096 rows by 72 bits, else as BRAM36 in halves, in the best of their shapes; once for
+  each read port. Smaller ones, and tables, are as Yosys infers them.
 - A unit of many equal rows (`REPEATED`) is mapped with few, twice, and extended linearly.
 - There is no clock estimate, placement, routing, memory controller or shell in them.
 
@@ -45,8 +45,6 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 CACHE = REPOSITORY / "build" / "synthesis"
 FLOW = 2  # part of the hash: another way of mapping makes older results stale
 
-ULTRA_ROWS = 2048
-ULTRA_BITS = 1 << 20
 BATCH_CHARACTERS = 300_000  # of RTLIL: smaller modules share a process
 BATCH = 24
 COUNTED = "counted_memory"  # what such a memory is called until it is counted
@@ -99,7 +97,7 @@ RESOURCES = ("LUT", "FF", "DSP", "BRAM36", "URAM")
 
 @dataclass(frozen=True)
 class Memory:
-    """A large memory of a unit: rows, bits of a row, read ports, and whether it counts as URAM."""
+    """A large memory of a unit: rows, bits of a row, read ports, and whether it is of URAM."""
 
     name: str
     rows: int
@@ -109,7 +107,7 @@ class Memory:
 
     def uram(self) -> int:
         """URAM288 that it takes."""
-        if not (self.ultra or (self.rows >= ULTRA_ROWS and self.rows * self.width >= ULTRA_BITS)):
+        if not self.ultra:
             return 0
         return self.reads * -(-self.width // URAM_WIDTH) * -(-self.rows // URAM_ROWS)
 

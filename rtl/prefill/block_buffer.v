@@ -8,11 +8,12 @@
 `default_nettype none
 
 module block_buffer #(
-    parameter WORDS         = 512,   // words, >= 2
-    parameter WORD_WIDTH    = 1024,  // bits of a word, a multiple of PART_WIDTH
-    parameter PART_WIDTH    = 512,   // bits of a write
-    parameter ADDRESS_WIDTH = 9,     // bits of a word's number, enough for WORDS
-    parameter PART_BITS     = 1      // bits of a part's number, enough for WORD_WIDTH / PART_WIDTH
+    parameter WORDS         = 512,    // words, >= 2
+    parameter WORD_WIDTH    = 1024,   // bits of a word, a multiple of PART_WIDTH
+    parameter PART_WIDTH    = 512,    // bits of a write
+    parameter ADDRESS_WIDTH = 9,      // bits of a word's number, enough for WORDS
+    parameter PART_BITS     = 1,      // bits of a part's number, enough for all parts of a word
+    parameter RAM_STYLE     = "block" // or "ultra": the kind of memory on the chip
 ) (
     input wire clk,
 
@@ -38,9 +39,12 @@ module block_buffer #(
     if (PARTS > (1 << PART_BITS)) begin : g_part_bits
       illegal_parameter_PART_BITS stop ();
     end
+    if (RAM_STYLE != "block" && RAM_STYLE != "ultra") begin : g_ram_style
+      illegal_parameter_RAM_STYLE stop ();
+    end
   endgenerate
 
-  reg [WORD_WIDTH-1:0] memory[0:WORDS-1];
+  (* ram_style = RAM_STYLE *) reg [WORD_WIDTH-1:0] memory[0:WORDS-1];
 
   always @(posedge clk) begin
     if (read) read_data <= memory[read_address];

@@ -72,7 +72,8 @@ module tile_operands #(
           .WORD_WIDTH(BLOCK * 8),
           .PART_WIDTH(BUS_WIDTH),
           .ADDRESS_WIDTH(SLOT_WIDTH + CHANNEL_WIDTH),
-          .PART_BITS(5)
+          .PART_BITS(5),
+          .RAM_STYLE("ultra")
       ) queries (
           .clk(clk),
           .write(q_write),

@@ -15,7 +15,7 @@ import pytest
 
 from fastdelta_verif.build import REPOSITORY, rtl_sources
 
-LEGAL: dict[tuple[str, str], list[dict[str, int]]] = {
+LEGAL: dict[tuple[str, str], list[dict[str, int | str]]] = {
     ("common", "skid_buffer"): [{"WIDTH": 1}, {"WIDTH": 600}],
     ("common", "stream_fifo"): [{"WIDTH": 1, "DEPTH": 2}, {"DEPTH": 65536}],
     ("common", "axi_read_mover"): [
@@ -59,6 +59,7 @@ LEGAL: dict[tuple[str, str], list[dict[str, int]]] = {
         },
         {"HEAD_DIM": 48, "MAX_BLOCKS": 2048, "MAX_GROUP": 8, "SCORE_LANES": 64, "MAP_LANES": 64},
     ],
+    ("prefill", "block_buffer"): [{"RAM_STYLE": "ultra"}],
     ("prefill", "kv_cache"): [
         {"BLOCK": 8, "HEAD_DIM": 16, "CACHE_LINES": 2, "BUS_WIDTH": 64, "PREFETCH": 1},
         {"HEAD_DIM": 192, "CACHE_LINES": 1024, "MAX_BLOCKS": 2048, "PREFETCH": 16},
@@ -137,6 +138,7 @@ ILLEGAL = [
     ("decode", "decode_core", {"POST_COLUMNS": 3}, "POST_COLUMNS"),
     ("decode", "decode_core", {"STATE_PITCH": 26}, "STATE_PITCH"),
     ("decode", "decode_core", {"STATE_PITCH": 33}, "STATE_PITCH"),
+    ("prefill", "block_buffer", {"RAM_STYLE": "ultro"}, "RAM_STYLE"),
     ("prefill", "mac_array", {"ROWS": 1}, "ROWS"),
     ("prefill", "mac_array", {"COLUMNS": 65}, "COLUMNS"),
     ("prefill", "mac_array", {"LUT": 2}, "LUT"),
@@ -198,7 +200,7 @@ ILLEGAL = [
 # Yosys takes minutes for the defaults of these tops; lint elaborates them.
 LARGE = {"prefill_kernel"}
 # These tops are large; each illegal value is one change to these shapes.
-SMALL: dict[str, dict[str, int]] = {
+SMALL: dict[str, dict[str, int | str]] = {
     "decode_kernel": {
         "HEAD_DIM": 16,
         "QK_HEADS": 2,
@@ -228,28 +230,32 @@ SMALL: dict[str, dict[str, int]] = {
 
 
 def command(
-    tool: str, kernel: str, top: str, parameters: Mapping[str, int], scratch: Path
+    tool: str, kernel: str, top: str, parameters: Mapping[str, int | str], scratch: Path
 ) -> list[str]:
     """Return the command that elaborates a module with some parameters."""
     sources = [str(source) for source in rtl_sources(kernel)]
+    literals = {n: f'"{v}"' if isinstance(v, str) else v for n, v in parameters.items()}
     if tool == "verilator":
-        values = [f"-G{name}={value}" for name, value in parameters.items()]
+        values = [f"-G{name}={value}" for name, value in literals.items()]
         # Without the bound, loops over whole arrays are unrolled, which takes a minute.
         options = ["--lint-only", "-Wno-fatal", "--unroll-count", "4", "--top-module", top, *values]
         return [str(REPOSITORY / ".tools/verilator/bin/verilator"), *options, *sources]
     if tool == "icarus":
-        values = [f"-P{top}.{name}={value}" for name, value in parameters.items()]
+        values = [f"-P{top}.{name}={value}" for name, value in literals.items()]
         return ["iverilog", "-g2012", "-t", "null", "-s", top, *values, *sources]
     script = scratch / "elaborate.ys"
     reads = [f"read_verilog -defer{' -sv' * source.endswith('.sv')} {source}" for source in sources]
-    values = [f"-chparam {name} {value}" for name, value in parameters.items()]
-    script.write_text("\n".join([*reads, f"hierarchy -check -top {top} {' '.join(values)}"]) + "\n")
+    # The pass hierarchy takes no strings; chparam does, but makes large modules twice.
+    texts = [f'chparam -set {n} "{v}" {top}' for n, v in parameters.items() if isinstance(v, str)]
+    numbers = [f"-chparam {n} {v}" for n, v in parameters.items() if isinstance(v, int)]
+    hierarchy = f"hierarchy -check -top {top} {' '.join(numbers)}"
+    script.write_text("\n".join([*reads, *texts, hierarchy]) + "\n")
     program = "import sys; from pyosys import libyosys as y; y.run_pass(sys.argv[1], y.Design())"
     return [sys.executable, "-c", program, f"script {script}"]
 
 
 def elaborate(
-    tool: str, kernel: str, top: str, parameters: Mapping[str, int], scratch: Path
+    tool: str, kernel: str, top: str, parameters: Mapping[str, int | str], scratch: Path
 ) -> tuple[int, str]:
     """Return exit code and output of a tool."""
     result = subprocess.run(
@@ -264,7 +270,7 @@ def elaborate(
 @pytest.mark.parametrize("tool", ["verilator", "icarus", "yosys"])
 @pytest.mark.parametrize(("kernel", "top"), LEGAL)
 def test_legal_parameters(kernel: str, top: str, tool: str, tmp_path: Path) -> None:
-    defaults: list[dict[str, int]] = [] if top in LARGE else [{}]
+    defaults: list[dict[str, int | str]] = [] if top in LARGE else [{}]
     for parameters in [*defaults, *LEGAL[kernel, top]]:
         code, output = elaborate(tool, kernel, top, parameters, tmp_path)
         assert code == 0, f"{parameters}: {output}"

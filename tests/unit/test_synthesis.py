@@ -53,7 +53,8 @@ endmodule
 module store #(
     parameter ROWS = 16,
     parameter WIDTH = 8,
-    parameter ADDRESS = 4
+    parameter ADDRESS = 4,
+    parameter RAM_STYLE = "block"
 ) (
     input wire clk,
     input wire write,
@@ -61,7 +62,7 @@ module store #(
     input wire [WIDTH-1:0] data,
     output reg [WIDTH-1:0] found
 );
-  reg [WIDTH-1:0] memory[0:ROWS-1];
+  (* ram_style = RAM_STYLE *) reg [WIDTH-1:0] memory[0:ROWS-1];
   always @(posedge clk) begin
     if (write) memory[address] <= data;
     found <= memory[address];
@@ -95,7 +96,7 @@ module demo_kernel #(
     output wire signed [45*PAIRS-1:0] x,
     output wire signed [45*PAIRS-1:0] y
 );
-  store #(.ROWS(8192), .WIDTH(512), .ADDRESS(13)) large (
+  store #(.ROWS(8192), .WIDTH(512), .ADDRESS(13), .RAM_STYLE("ultra")) large (
       .clk(clk), .write(write), .address(address), .data(data), .found(found));
   store #(.ROWS(512), .WIDTH(72), .ADDRESS(9)) small (
       .clk(clk), .write(write), .address(address[8:0]), .data(data[71:0]), .found(small_found));
@@ -130,7 +131,7 @@ def test_units_are_multiplied_by_their_instances(design: Path, tmp_path: Path) -
     }
     assert found["multiplier"].resources["DSP"] == 6
     assert found["pair"].resources["DSP"] == 0, "a unit's parts are counted apart"
-    # 8,192 rows of 512 bits are 2 by 8 URAM; 512 rows of 72 bits are one BRAM36.
+    # 8,192 rows of 512 bits are 2 by 8 URAM, as they ask for; 512 rows of 72 bits are one BRAM36.
     assert found["store"].resources["URAM"] == 16
     assert found["store"].resources["BRAM36"] == 1
     began = {file: file.stat().st_mtime_ns for file in cache.glob("*.json")}
@@ -162,10 +163,10 @@ def test_memories_are_counted_by_their_size() -> None:
     assert memory("m", 512, 512).bram36() == 7.5
     assert memory("m", 1024, 18).bram36() == 0.5
     assert memory("m", 128, 8, reads=2).bram36() == 1
-    assert memory("m", 4096, 6144).uram() == 86
-    assert memory("m", 4096, 6144).bram36() == 0
-    assert memory("m", 2048, 64).uram() == 0, "less than 2^20 bits"
-    assert memory("m", 2048, 64, ultra=True).uram() == 1
+    assert memory("m", 4096, 6144, ultra=True).uram() == 86
+    assert memory("m", 4096, 6144, ultra=True).bram36() == 0
+    assert memory("m", 4096, 6144).uram() == 0
+    assert memory("m", 4096, 6144).bram36() == 683
 
 
 def test_cells_are_extended_linearly() -> None:

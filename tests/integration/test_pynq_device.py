@@ -37,6 +37,7 @@ from fastdelta.errors import (
     WrongBoardError,
 )
 from fastdelta.platforms import PLATFORMS
+from fastdelta.registers.decode import CTRL_AP_CONTINUE
 from fastdelta.sim import (
     CommandError,
     CommandTimeoutError,
@@ -330,6 +331,16 @@ class TestBuffers:
 
 
 class TestFailures:
+    def test_a_start_by_register_is_acknowledged_before_another(self, opened: Open) -> None:
+        card = VectorAdd(opened())
+        first = card.check()
+        card.unit.start_sw(*card.arguments()).wait()
+        for _ in range(2):
+            with pytest.raises(CommandError, match=r"refused the start: .*ap_continue"):
+                card.unit.call(*card.arguments())
+        card.unit.write(0, CTRL_AP_CONTINUE)
+        assert card.check() == first
+
     def test_stuck_memory(self, opened: Open) -> None:
         card = VectorAdd(opened(hang_cycles=3000))
         first = card.check()

@@ -781,5 +781,11 @@ class SimDevice(Device):  # type: ignore[misc]  # PYNQ has no types
                 )
             case CommandState.ABORTED:
                 return f"{unit} was reset while the command was waiting or running; submit it again"
+            case _ if self._board is not None and not self._board.is_hung(unit):
+                return (
+                    f"{unit} refused the start: a run that was started through its registers, as "
+                    "start_sw does, was not acknowledged. Write 16 (ap_continue) to its register 0 "
+                    "after the end of such a run, or start it with start or call"
+                )
             case _:
                 return f"{unit} hangs since an earlier command, or does not answer; {remedy}"

@@ -45,6 +45,7 @@ from fastdelta.devices import list_devices
 from fastdelta.doctor import diagnose
 from fastdelta.errors import BoardNotFoundError
 from fastdelta.platforms import PLATFORMS
+from fastdelta.registers.decode import CTRL_AP_CONTINUE
 from fastdelta.shapes import SMALL_DECODE
 from fastdelta.sim import (
     EventKind,
@@ -607,6 +608,17 @@ class TestCommands:
 
 
 class TestFailures:
+    def test_a_start_by_register_is_acknowledged_before_another(
+        self, opened: Open, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        card = VectorAdd(opened())
+        first = card.check()
+        card.unit.start_sw(*card.arguments()).wait()
+        assert card.state(*card.arguments()) == "Execution failed: 5"
+        assert f"{UNIT} refused the start: " in capfd.readouterr().err
+        card.unit.write(0, CTRL_AP_CONTINUE)
+        assert card.check() == first
+
     def test_violations_of_axi(self, opened: Open, capfd: pytest.CaptureFixture[str]) -> None:
         card = VectorAdd(opened())
         assert card.state(*card.arguments(misbehaviour=DONE_EARLY)) == "Execution failed: 5"

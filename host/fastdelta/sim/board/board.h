@@ -27,7 +27,8 @@ enum fd_command_state {  // numbers as XRT's ert_cmd_state
     FD_QUEUED = 2,
     FD_RUNNING = 3,
     FD_COMPLETED = 4,
-    FD_ERROR = 5,    // the unit hangs since an earlier command, or a register did not answer
+    FD_ERROR = 5,    // the unit hangs since an earlier command, a register did not answer, or, when it does not
+                     // hang, the start was refused: the host never acknowledged a run that it started by register
     FD_ABORTED = 6,  // the unit was reset
     FD_TIMED_OUT = 8
 };

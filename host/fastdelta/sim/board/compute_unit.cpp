@@ -128,6 +128,7 @@ void ComputeUnit::reset_kernel() {
     cycle();
     hung_ = false;
     interrupt_enabled_ = false;
+    started_by_host_ = false;
 }
 
 int ComputeUnit::bus_write(std::uint32_t offset, std::uint32_t value) {
@@ -191,9 +192,14 @@ namespace {
 void ComputeUnit::write_register(std::uint32_t offset, std::uint32_t value) {
     const Pause pause(*this);
     const int response = bus_write(offset, value);
-    if (response == 0) return;
-    log_register(offset, true, response);
-    register_failed("write", offset, response);
+    if (response != 0) {
+        log_register(offset, true, response);
+        register_failed("write", offset, response);
+    }
+    if (offset == kControl && (value & kStart)) started_by_host_ = chain_;
+    if (offset == kControl && (value & kContinue)) started_by_host_ = false;
+    // PYNQ's start_sw writes 0 to these.
+    if (offset == kGlobalInterruptEnable || offset == kInterruptEnable) interrupt_enabled_ = false;
 }
 
 std::uint32_t ComputeUnit::read_register(std::uint32_t offset) {
@@ -399,8 +405,11 @@ void ComputeUnit::run(Command& command, std::unique_lock<std::mutex>& unit) {
     const std::uint64_t unwritten = total(&MemoryPort::unwritten);
     std::uint32_t state = FD_ERROR;
     std::uint64_t cycles = 0;
-    if (!hung_) state = execute(command, cycles, unit);
-    if (state == FD_TIMED_OUT || state == FD_ERROR) hung_ = true;
+    // The end of a run that nobody acknowledged would be taken for that of this one.
+    if (!hung_ && !started_by_host_) {
+        state = execute(command, cycles, unit);
+        if (state == FD_TIMED_OUT || state == FD_ERROR) hung_ = true;
+    }
 
     const std::lock_guard lock(queue_mutex_);
     command.info.cycles = cycles;

@@ -142,6 +142,7 @@ private:
     std::atomic<int> waiting_ = 0;   // host threads that want it
     std::uint64_t now_ = 0;          // rising edges so far
     bool hung_ = false;
+    bool started_by_host_ = false;   // ap_ctrl_chain: through the register, and not acknowledged since
     bool interrupt_enabled_ = false;
     bool interrupt_ = false;
     std::uint64_t interrupt_since_ = 0;

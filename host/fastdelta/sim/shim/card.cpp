@@ -566,6 +566,9 @@ void Card::finish(Client& client, const Client::Running& running, const fd_comma
     if (command.unwritten) {
         say("WARNING", "%s read memory that nothing had written, %llu times; check the copies to the card", name, static_cast<unsigned long long>(command.unwritten));
     }
+    if (command.state == FD_ERROR && !fd_is_hung(board_.get(), static_cast<int>(running.unit))) {
+        say("ERROR", "%s refused the start: a run that was started through its registers was not acknowledged; write 16 (ap_continue) to its register 0", name);
+    }
     if (state == FD_TIMED_OUT) say("ERROR", "%s hangs: not done after %llu cycles", name, static_cast<unsigned long long>(command.cycles));
     set_state(running.packet, state);
     if (running.freed) release(running.packet);

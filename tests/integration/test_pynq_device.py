@@ -75,6 +75,10 @@ class VectorAdd(VectorAddOverlay):
         handle.wait()
         return int(handle.command.cycles)
 
+    def check(self) -> int:
+        """Run correctly from cleared memory; return the cycles."""
+        return self.run_checked(self.cycles)
+
 
 class TestOverlay(OverlayTests):
     def test_call(self, opened: Open) -> None:

@@ -86,7 +86,7 @@ class UnitTest(ScenarioTest):
 
     async def one_run(self) -> None:
         """Do what the test is about, once."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract, as `scenario` is in `ScenarioTest`
 
     def throttle(self) -> Throttle:
         """Return a random rhythm, full speed as often as any other."""

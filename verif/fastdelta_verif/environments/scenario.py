@@ -49,7 +49,7 @@ class ScenarioTest(uvm_test):
 
     async def scenario(self) -> None:
         """Do what the test is about."""
-        raise NotImplementedError
+        raise NotImplementedError  # abstract, but pyuvm's metaclass excludes that of ABC
 
     async def drained(self) -> None:
         """Wait until all work of the scenario is done; by default it waits for itself."""
